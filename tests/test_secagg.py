@@ -99,18 +99,18 @@ def test_too_few_survivors_are_neither_signed_nor_summed() -> None:
 @settings(max_examples=25)
 @given(st.binary(min_size=32, max_size=32), st.integers(1, 12), st.integers(0, 5), st.randoms())
 def test_any_t_shares_give_the_secret(secret: bytes, threshold: int, more: int, random) -> None:  # type: ignore[no-untyped-def]
-    """Whichever t or more of them, at whichever places."""
-    places = random.sample(range(1, 10_000), threshold + more)
-    shares = split_secret(secret, places, threshold, rng=SystemStream())
-    chosen = random.sample(places, threshold + random.randint(0, more))
-    assert join_shares({place: shares[place] for place in chosen}) == secret
+    """Whichever t or more of them, at whichever points."""
+    points = random.sample(range(1, 10_000), threshold + more)
+    shares = split_secret(secret, points, threshold, rng=SystemStream())
+    chosen = random.sample(points, threshold + random.randint(0, more))
+    assert join_shares({point: shares[point] for point in chosen}) == secret
 
 
 @given(st.binary(min_size=32, max_size=32), st.binary(min_size=32, max_size=32))
 def test_t_minus_one_shares_fit_every_secret(secret: bytes, other: bytes) -> None:
     """For any other secret there is one share at the last place that makes it the answer: t − 1 say nothing."""
     shares = split_secret(secret, [1, 2, 3], 3, rng=SystemStream())
-    # Lagrange at 0 for places 1, 2, 3 has coefficients 3, −3, 1.
+    # Lagrange at 0 for points 1, 2, 3 has coefficients 3, −3, 1.
     first, second = (int.from_bytes(shares[place], "big") for place in (1, 2))
     last = (int.from_bytes(other, "big") - 3 * first + 3 * second) % PRIME
     assert join_shares({1: shares[1], 2: shares[2], 3: last.to_bytes(66, "big")}) == other
@@ -133,13 +133,13 @@ def test_shares_that_give_no_secret_of_32_bytes_are_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("secret", "places", "threshold"),
+    ("secret", "points", "threshold"),
     [(bytes(31), [1], 1), (bytes(32), [0, 1], 1), (bytes(32), [1, 1], 1), (bytes(32), [1], 2)],
 )
-def test_impossible_shares_are_refused(secret: bytes, places: list[int], threshold: int) -> None:
+def test_impossible_shares_are_refused(secret: bytes, points: list[int], threshold: int) -> None:
     """Wrong length, place 0 (the secret itself), a place twice, more needed than there are."""
-    with pytest.raises(ParameterError, match="places"):
-        split_secret(secret, places, threshold, rng=SystemStream())
+    with pytest.raises(ParameterError, match="points"):
+        split_secret(secret, points, threshold, rng=SystemStream())
 
 
 def test_wrong_shares_are_passed_over_or_end_the_attempt(finished: Cohort) -> None:

@@ -238,9 +238,9 @@ def test_every_type_has_a_size_that_both_sides_hold(everything: Everything) -> N
     ("changes", "word"),
     [
         ({"items": b"\0\0\0"}, "uint32"),
-        ({"items": b""}, "gradients must be a table"),
+        ({"items": b""}, "gradients must"),
         ({"gradients": [3, b"\0"]}, "float32"),
-        ({"gradients": [3, b""]}, "gradients must be a table"),
+        ({"gradients": [3, b""]}, "gradients must"),
         ({"gradients": [3, bytes(4 * 10)]}, "whole number of rows"),
         ({"gradients": [0, bytes(4 * 9)]}, "whole number of rows"),
         ({"gradients": [-3, bytes(4 * 9)]}, "whole number of rows"),

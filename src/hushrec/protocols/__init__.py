@@ -1,4 +1,4 @@
-"""The registry of protocols. Each protocol is one folder whose declaration is registered here, and only here."""
+"""The registry of protocols, `PROTOCOLS`: the declaration of each protocol by name, including those of plug-ins."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ DEFAULTS = (MASKED, SDCF)  # a run that names no protocol uses the first of thes
 
 
 def _with_plugged_models(protocol: Protocol) -> Protocol:
-    """Return the protocol with the plug-in models that list it in `spoken_by` added after its own models."""
+    """Return the protocol with every model that names it in `spoken_by` added to `models`, after its own models."""
     others = [name for name, model in MODELS.items() if protocol.name in model.spoken_by]
     return replace(protocol, models=tuple(dict.fromkeys([*protocol.models, *others])))
 
@@ -24,14 +24,17 @@ PROTOCOLS: Registry[Protocol] = Registry(
 
 
 def find_protocol(name: str) -> Protocol:
-    """Return the declaration of the protocol called `name`."""
+    """Return the declaration of the protocol called `name`; raise `ParameterError` if there is none."""
     if name not in PROTOCOLS:
         raise ParameterError(f"protocol must be one of {', '.join(PROTOCOLS)}, got {name}.")
     return PROTOCOLS[name]
 
 
 def default_protocol(model: str | None) -> str:
-    """Return the protocol of a run that names none: `masked`, or `sdcf` for a model that only `sdcf` supports."""
+    """Return the name of the protocol to use when none is given: `masked` if it supports the model, else `sdcf`.
+
+    If neither supports the model, or the model is None, return `masked`.
+    """
     supporting = [protocol.name for protocol in DEFAULTS if model is None or model in protocol.models]
     return (supporting or [DEFAULTS[0].name])[0]
 
@@ -42,6 +45,6 @@ def protocols_of(model: str) -> list[str]:
 
 
 def server_knowledge() -> str:
-    """Return the section of docs/privacy.md about what the server of a network run can and cannot know."""
+    """Return the section of docs/privacy.md that lists what the server of a network run can and cannot know."""
     sections = [entry.knowledge.as_markdown(name) for name, entry in PROTOCOLS.items() if entry.knowledge.can]
     return "\n\n".join(["## What the server of a network run can and cannot know", *sections])

@@ -1,4 +1,4 @@
-"""The interface of a protocol with the options of one run: its terms, its two sides, its costs and its predictor."""
+"""The interface `ConfiguredProtocol`: a protocol with the options of one run, which makes what the run needs."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -18,16 +18,16 @@ BoolArray = npt.NDArray[np.bool_]
 
 
 class RunTerms(Protocol):
-    """The part that the terms of all protocols share; terms are what a server asks of each device for a whole run."""
+    """The interface of a run's terms, which a server offers and every device accepts when it joins."""
 
     @property
     def max_rounds(self) -> int:
-        """Largest number of rounds of the run."""
+        """The largest number of rounds of the run."""
 
 
 @dataclass(frozen=True, eq=False)
 class Fleet:
-    """The facts about a simulated run's devices and data that its terms are computed from."""
+    """The devices and data of a simulated run, as far as `ConfiguredProtocol.make_terms` needs to know them."""
 
     n_items: int
     n_ratings: int = field(repr=False)  # of all people, including those who do not take part
@@ -39,10 +39,10 @@ class Fleet:
 
 @dataclass(frozen=True, eq=False)
 class Spending:
-    """The facts about a finished run that its budget statement is computed from.
+    """The facts about a finished run from which `ConfiguredProtocol.statement` computes its budget.
 
-    `losses` holds the privacy losses measured during the run, such as `value_rho`: one array over the active devices
-    for each name.
+    `losses` maps the name of a privacy loss measured during the run, such as `value_rho`, to one number for each device
+    that took part, `(n_active,)`.
     """
 
     rounds: int
@@ -54,7 +54,7 @@ class Spending:
 
 
 class ConfiguredProtocol(ABC):
-    """A protocol with the options of one run. Devices of the same run may have different budgets."""
+    """A protocol with the options of one run or of one device; devices of the same run may have different budgets."""
 
     name: ClassVar[str]
     phases: ClassVar[tuple[str, ...]]  # of a round, in order
@@ -63,110 +63,122 @@ class ConfiguredProtocol(ABC):
     @classmethod
     @abstractmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:
-        """Return the protocol with these options of its declaration; raise `ParameterError` for impossible values."""
+        """Return the protocol with these options, a value by name; raise `ParameterError` if a value is impossible."""
 
     @classmethod
     def network_options(cls, options: Mapping[str, Any], n_items: int, n_devices: int) -> dict[str, Any]:
-        """Return the options of a network run, with defaults for those that a simulation derives from its ratings."""
+        """Return the options for a network run, with defaults for those that a simulation computes from its ratings."""
         return dict(options)
 
     def predicts_new_items(self, model: str) -> bool:
-        """Return whether a running run can predict items that join its catalogue without another round."""
+        """Return whether devices can predict items that join the catalogue during a run, without another round."""
         return False
 
     def asks(self, terms: Any) -> list[str]:
-        """Return sentences for the operator's page that say what a run with these terms asks of every device."""
+        """Return sentences for the operator's page that say what a run with these terms requires of every device."""
         return [f"Up to {terms.max_rounds:,} rounds."]
 
     def expected_devices(self, terms: Any) -> int | None:
-        """Return the number of devices that these terms are calibrated for; None if the terms do not tell."""
+        """Return the number of devices that the noise or step of these terms is calibrated for; None if unknown."""
         return None
 
     def expectation(self, terms: Any, model: str, n_devices: float) -> str | None:
-        """Return one sentence about the accuracy to expect with `n_devices` devices; None if it was never measured."""
+        """Return a sentence about the accuracy to expect with `n_devices` devices; None if it was not measured."""
         return None
 
     def chosen_options(self) -> dict[str, Any]:
-        """Return the options by name, including computed defaults: the fields of this dataclass."""
+        """Return the options by name, with defaults filled in; they are the fields of this dataclass."""
         return {entry.name: getattr(self, entry.name) for entry in fields(self)}  # type: ignore[arg-type]
 
     def can_take_part(self, rated_counts: IntArray, n_items: int, model: Any) -> BoolArray:
-        """Return which devices take part, given how many items each has rated.
+        """Return which devices take part, as a Boolean array like `rated_counts`, the number of ratings of each device.
 
-        By default all do, so that taking part reveals nothing about a profile.
+        By default all devices take part, so that taking part reveals nothing about a person's ratings.
         """
         return np.ones(np.shape(rated_counts), dtype=np.bool_)
 
     @abstractmethod
     def make_terms(self, fleet: Fleet, options: Mapping[str, Any]) -> Any:
-        """Return the terms of a run, a `RunTerms`; raise `ParameterError` if a budget is impossible for some device."""
+        """Return the terms of a run, which have the interface `RunTerms`.
+
+        Raise `ParameterError` if an option is impossible, or the budget of a device cannot be met.
+        """
 
     @abstractmethod
     def statement(self, spending: Spending) -> dict[str, Any]:
-        """Return the `budget` of a result: the unit, epsilon, delta and rounds of a run, and what is not covered."""
+        """Return the entry `budget` of a run's result: unit, epsilon, delta, rounds, and what is not covered."""
 
     @classmethod
     @abstractmethod
     def load_predictor(cls, record: Mapping[str, Any], arrays: Arrays) -> Predictor:
-        """Return the predictor stored in a run folder, from its record and the arrays of `model.npz`."""
+        """Return the predictor that a run folder stores: `record` is its `run.json`, `arrays` its `model.npz`."""
 
     # The two sides of a run, and their results --------------------------------------------------------------------
 
     @abstractmethod
     def make_device(self, terms: Any, model: Any) -> DeviceSide:
-        """Return the device side for accepted terms; raise an error for terms that do not fit these budgets."""
+        """Return the computations of a device under these terms.
+
+        Raise `RemoteProtocolError` or `ParameterError` for terms that a device with these options must not accept.
+        """
 
     def check_terms(self, terms: Any) -> None:
-        """Raise an error for terms that a device with these budgets must not accept; uses no catalogue."""
+        """Raise `ParameterError` for terms that a device with these options must not accept; needs no catalogue."""
         return
 
     @abstractmethod
     def make_server(self, terms: Any, model: Any, seed: int) -> ServerSide:
-        """Return the server side of a run, before its first round."""
+        """Return the computations of the server of a simulated run, before its first round."""
 
     def make_network_server(self, terms: Any, model: Any, state: State) -> ServerSide:
-        """Return the server side of a network run, whose devices may lie, restored from `state`."""
+        """Return the computations of the server of a network run, restored from `state`.
+
+        Devices of a network run may be hostile, so the server may check reports more strictly than in a simulation.
+        """
         side = self.make_server(terms, model, 0)
         side.restore(state)
         return side
 
     def present(self, seed: int, round_number: int, n_users: int) -> BoolArray:
-        """Return whose devices are present in a simulated round, `(n_users,)`: all, unless the protocol drops some."""
+        """Return which users' devices are present in a simulated round, `(n_users,)`; all by default."""
         return np.ones(n_users, dtype=np.bool_)
 
     def joining_costs(self, terms: Any) -> dict[str, float]:
-        """Return the most that a run with these terms may charge to a ledger, by unit.
+        """Return the largest cost that joining a run with these terms allows, by unit of the ledger.
 
-        A person agrees to these costs when joining; a run that needs more must ask the person again.
+        A person agrees to this cost when joining; a device asks the person again before it spends more.
         """
         return {}
 
     def limits_at(self, epsilon: float) -> dict[str, float]:
-        """Return the limits of a ledger, by unit, for a person who allows this ε for all runs together."""
+        """Return the limits to set in a ledger, by unit, for a person who allows this ε for all runs together."""
         return {}
 
     @abstractmethod
     def make_ledger(self, terms: Any) -> Ledger:
-        """Return the ledger of a simulated person, with limits that allow the whole run."""
+        """Return an empty ledger for a simulated person, with limits that allow the whole run."""
 
     def losses(self, ledger: Ledger) -> dict[str, float]:
-        """Return the totals of one device's ledger that `statement` needs, by name."""
+        """Return the privacy losses of one device that `statement` needs, by name, read from the device's ledger."""
         return {}
 
     @abstractmethod
     def ledger_statement(self, ledger: Ledger) -> dict[str, Any]:
-        """Return what one device has spent, in which unit, and what that does not cover. Shown to its person only."""
+        """Return what one device has spent, the unit, and what is not covered; only the device's person may see it."""
 
     @abstractmethod
     def make_predictor(self, problem: Any, public: Arrays, private: Mapping[int, State]) -> Predictor:
-        """Return the predictor of a simulated run, from the public table and each participant's private state."""
+        """Return the predictor of a simulated run.
+
+        `public` has the arrays of the public table; `private` maps the users who take part to their devices' states.
+        """
 
     def predictor_from(self, problem: Any, arrays: Arrays) -> Predictor:
-        """Return the predictor rebuilt from a checkpoint's arrays; raise `ValueError` if they fit another problem."""
+        """Return the predictor from a checkpoint's arrays; raise `ValueError` if they do not fit the problem."""
         return self.load_predictor({}, arrays)
 
     def failure(self, terms: Any, public: Arrays, round_number: int) -> Diverged:
-        """Return the error to raise when a device or the server refuses a message, or a metric is not finite."""
+        """Return the error of a training that fails in this round: a message is refused, or a metric is not finite."""
         return Diverged(
             f"training with {self.name} failed in round {round_number}: a device or the server refused a message."
         )

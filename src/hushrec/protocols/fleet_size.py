@@ -1,4 +1,4 @@
-"""The measured accuracy of runs by number of devices, and the sentence that tells operators what to expect."""
+"""Measured accuracy by number of devices, and the sentence that tells operators and participants what to expect."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class FleetSize:
-    """The measured test RMSE of a run with this number of devices, and of two baselines for the same people."""
+    """The measured test RMSE of a run with `devices` devices, and of two baselines for the same people."""
 
     devices: int
     rmse: float
@@ -16,18 +16,18 @@ class FleetSize:
 
 
 def smallest_that_pays(measured: Sequence[FleetSize]) -> int:
-    """Return the smallest measured number of devices from which on every run beats each person's own mean."""
+    """Return the smallest number of devices such that all measured runs of this size or larger beat `own_mean`."""
     lost = [size.devices for size in measured if size.rmse >= size.own_mean]
     return min(size.devices for size in measured if size.devices > max(lost, default=0))
 
 
 def nearest_below(measured: Sequence[FleetSize], n_devices: float) -> FleetSize:
-    """Return the largest measured entry with at most `n_devices` devices, or the smallest entry if there is none."""
+    """Return the measurement with the most devices up to `n_devices`, or the first one if all have more."""
     return max((size for size in measured if size.devices <= n_devices), key=_devices, default=measured[0])
 
 
 def sentence_of(measured: Sequence[FleetSize], n_devices: float) -> str:
-    """Return the accuracy to expect with `n_devices` devices, in a sentence or two for operators and participants."""
+    """Return one or two sentences about the accuracy to expect with `n_devices` devices, for the pages of a run."""
     size, pays_from = nearest_below(measured, n_devices), smallest_that_pays(measured)
     verdict = "more" if size.rmse < size.own_mean else "less"
     found = (

@@ -1,14 +1,13 @@
-"""The interfaces of the two sides of a protocol: the device and the server in one phase of a round, without I/O.
+"""The interfaces that a protocol implements, `DeviceSide` and `ServerSide`. They compute reports and sums without I/O.
 
 A round is a fixed list of phases. In each phase the server puts one message into the inbox of every device that it
-asks; the device answers with one report or none. When a phase closes, the server computes from the reports the messages
-of the next phase, ends the round, or starts it again as another attempt.
+asks, and the device replies with one report or none. When a phase closes, the server uses the reports to compute the
+messages of the next phase, to end the round, or to start another attempt of the round.
 
     server   open ──▶ inbox of phase 1 ──▶ close ──▶ inbox of phase 2 ──▶ … ──▶ close ──▶ RoundOver or NextAttempt
     device            report ───────────────────▶ report ──▶ …
 
-`Client` and `Server` are the state machines, which enforce the order of messages. The classes here are the computations
-of a protocol.
+The state machines `Client` and `Server` call these interfaces and enforce the order of messages.
 """
 
 from abc import ABC, abstractmethod
@@ -36,7 +35,7 @@ Inbox = Mapping[Name, Any]  # the message of the open phase for each device that
 
 @dataclass(frozen=True, eq=False)
 class Membership:
-    """A device's membership in a run: the run's id, the server's public key, and the device's own name and key."""
+    """The identity of a device in a run: the run's id, the server's public key, the device's name and private key."""
 
     run_id: str
     server_key: bytes  # public Ed25519 key, as it was when the device joined
@@ -46,7 +45,7 @@ class Membership:
 
 @dataclass(frozen=True, eq=False)
 class Private:
-    """The private data of a device, which it never sends: its ratings, protocol state, ledger and membership."""
+    """The data of a device that `DeviceSide` computes from; only `public` may be known to others."""
 
     items: IntArray = field(repr=False)  # rated items in ascending order
     values: FloatArray = field(repr=False)  # their ratings on the scale 1 to 5
@@ -54,12 +53,12 @@ class Private:
     randomness: Randomness = field(repr=False)
     ledger: Ledger = field(default_factory=Ledger, repr=False)  # read only; `Client` charges it
     membership: Membership | None = field(default=None, repr=False)  # None before the device has joined
-    public: Arrays | None = field(default=None, repr=False)  # the last public table that the device accepted
+    public: Arrays | None = field(default=None, repr=False)  # the arrays of the last public table that it accepted
 
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """The result of a device's phase: a message, the new state, and the events to charge before the message leaves."""
+    """The result of `DeviceSide.report`: a message, the device's new state, and the events to charge before sending."""
 
     message: Any | None  # None: nothing is sent in this phase
     state: State = field(repr=False)  # replaces the device's state
@@ -68,43 +67,49 @@ class Report:
 
 
 class DeviceSide(ABC):
-    """The device side of a protocol under accepted terms. An instance is stateless: all data is in `Private`."""
+    """The computations of a device in one protocol, under the terms that the device accepted when it joined.
+
+    An instance stores no data of the person; every method gets the data that it needs as an argument.
+    """
 
     def new_state(self, randomness: Randomness) -> State:
-        """Return the state of a device before its first round; empty unless the protocol needs one."""
+        """Return the arrays that the device stores before its first round, by name; empty by default."""
         return {}
 
     @abstractmethod
     def n_items(self, state: State) -> int:
-        """Return the number of items in the catalogue, as this device last heard of it."""
+        """Return the number of items in the catalogue, as far as this device knows; `state` is its stored state."""
 
     def takes_part(self, private: Private) -> bool:
-        """Return whether this device reports at all. By default it does, whatever its profile."""
+        """Return whether this device reports in rounds. By default every device does, whatever its ratings."""
         return True
 
     @abstractmethod
     def report(self, private: Private, address: Address, message: Any, draws: Any = None) -> Report:
-        """Return the report on one message of the server; raise `RemoteProtocolError` if the message breaks the terms.
+        """Return the device's report in reply to one message of the server.
 
-        `draws` replaces the random choices in tests.
+        Raise `RemoteProtocolError` if the message breaks the terms. `draws` replaces the random choices in tests.
         """
 
     @abstractmethod
     def predict(self, private: Private, public: Arrays) -> FloatArray:
-        """Return the predictions for all items from the public table, on the scale 1 to 5 but not clipped to it."""
+        """Return the predicted rating of every item, `(n_items,)`, from the public table and the device's ratings.
+
+        Predictions are on the scale 1 to 5, but not clipped to it; a model that ranks returns scores on its own scale.
+        """
 
     order: str | None = None  # one sentence on how lists are sorted, if not by the predictions alone
 
     def rank(self, public: Arrays, predictions: FloatArray) -> FloatArray:
-        """Return the scores of all items that lists are sorted by: larger is better."""
+        """Return the score of every item, `(n_items,)`; recommendation lists start with the largest score."""
         return predictions
 
     def has_learned(self, public: Arrays) -> bool:
-        """Return whether the public table already holds information about the items."""
+        """Return whether the public table contains results of training, so that predictions make sense."""
         return True
 
     def popularity(self, public: Arrays) -> FloatArray | None:
-        """Return how much people like each item, `(n_items,)`; None if the protocol does not publish that."""
+        """Return a score of each item's popularity, `(n_items,)`; None if the protocol does not publish popularity."""
         return None
 
     def likeness(self, private: Private, public: Arrays, items: IntArray, others: IntArray) -> FloatArray | None:
@@ -115,7 +120,7 @@ class DeviceSide(ABC):
         return None
 
     def published(self, message: Any) -> Arrays | None:
-        """Return the public arrays that a message carries for predictions; None if it carries none."""
+        """Return the arrays of the public table if the server's message contains it, else None."""
         return None
 
     @property
@@ -124,37 +129,37 @@ class DeviceSide(ABC):
         return False
 
     def lacks(self, private: Private, message: Any) -> bool:
-        """Return whether this device must fetch a newer public table before it can report on this message."""
+        """Return whether this device must fetch another public table before it can reply to this message."""
         return False
 
     def spent(self, state: State) -> dict[str, float]:
-        """Return how much of `ConfiguredProtocol.joining_costs` this run has spent so far, by unit."""
+        """Return what this run has cost so far, by unit of the ledger; `ConfiguredProtocol.joining_costs` bounds it."""
         return {}
 
     def rest(self, state: State) -> State:
-        """Return the state without the secrets of an attempt, for a device that knows that no attempt is open."""
+        """Return the state without the secrets of the last attempt; called when no attempt is open."""
         return state
 
     def check_public(self, public: Arrays) -> None:
-        """Raise `RemoteProtocolError` for a public table that an honest run cannot have: here, non-finite numbers."""
+        """Raise `RemoteProtocolError` for a public table that no honest server sends, such as one with NaN."""
         for name, array in public.items():
             if not np.all(np.isfinite(array)):
                 raise RemoteProtocolError(
-                    f"the public table of a run must hold finite numbers only, but {name} does not."
+                    f"the public table of a run must contain finite numbers only, but {name} does not."
                     " Do not use the results of this server."
                 )
 
     def begin_again(self, private: Private, reported: int) -> tuple[State, list[Event]]:
-        """Return the state for a device that joins again with a new key, and the events to charge first.
+        """Return the new state of a device that joins the run again with a new key, and the events to charge first.
 
-        `reported` is the last round in which the old key reported.
+        `reported` is the last round for which the server has a report under the device's old key.
         """
         return private.state, []
 
     def stored_values(self, values: FloatArray, private: Private, batch: int) -> tuple[FloatArray, list[Event]]:
-        """Return the values to store for new ratings, and the budget events of using them.
+        """Return the values to store for these new ratings, with noise in some protocols, and the events to charge.
 
-        `batch` counts the calls, so that each call draws its own randomness.
+        `batch` is the number of earlier calls; it selects the random stream, so that no noise is used twice.
         """
         return values, []
 
@@ -169,14 +174,17 @@ class RoundOver:
 
 @dataclass(frozen=True)
 class NextAttempt:
-    """The result of `ServerSide.close` when the round must start again; `reason` is shown to the operator."""
+    """The result of `ServerSide.close` when the round needs another attempt; `reason` is shown to the operator."""
 
     reason: str
     members: Collection[Name]  # the devices that the next attempt asks
 
 
 class ServerSide(ABC):
-    """The server side of a protocol: it turns the reports of a phase into messages or, at the end, a public table."""
+    """The computations of the server in one protocol.
+
+    From the reports of a phase they make the messages of the next phase or, after the last phase, a new public table.
+    """
 
     phases: tuple[str, ...]
     n_expected: int | None = None
@@ -191,16 +199,16 @@ class ServerSide(ABC):
     @property
     @abstractmethod
     def public(self) -> Arrays:
-        """All arrays that the rounds so far have published, by name."""
+        """The arrays of the public table after the rounds so far, by name."""
 
     @property
     def state(self) -> State:
-        """The arrays that a restart between rounds needs: the public ones, unless the protocol keeps more."""
+        """The arrays that `restore` needs to continue between two rounds; by default those of the public table."""
         return self.public
 
     @abstractmethod
     def restore(self, state: State) -> None:
-        """Continue from a saved `state`."""
+        """Replace the state of this object by arrays that `state` returned, so that the next round can start."""
 
     def sign_as(self, run_id: str, secret: bytes) -> None:
         """Set the run's id and the server's private Ed25519 key, before the first round."""
@@ -208,36 +216,39 @@ class ServerSide(ABC):
 
     @property
     def fewest_devices(self) -> int:
-        """Number of devices that must be present to open a round, and must report to close its first phase."""
+        """The number of devices that must be present to open a round, and must report before its first phase closes."""
         return 1
 
     def choose_members(self, members: Collection[Name]) -> Collection[Name]:
-        """Return the members that a round asks; called once per round, before its first attempt."""
+        """Return the members that the next attempt asks for reports.
+
+        Called when a round starts, and again if too few devices report in the first phase.
+        """
         return members
 
     @property
     def largest_report(self) -> int:
-        """Largest size in bytes of a report of the open phase on the wire, including its envelope."""
+        """The largest size of a report in the open phase, in bytes of its encoding, including its envelope."""
         return LARGEST_TABLE
 
     @property
     def concern(self) -> str | None:
-        """One sentence that warns the operator about the public table, or None."""
+        """A warning for the operator, for example about implausible item vectors; None if there is none."""
         return None
 
     @property
     def progress(self) -> str | None:
-        """One sentence about the progress of the open round, in addition to its phase, or None."""
+        """A sentence for the operator about the progress of the open attempt; None if its phase says everything."""
         return None
 
     @property
     def accuracy(self) -> list[dict[str, float]]:
-        """The accuracy that rounds of this run measured: one dict of numbers each, with key `round`; may be empty."""
+        """The accuracy that the run itself has measured: one dict of numbers for each measured round; may be empty."""
         return []
 
     @property
     def can_skip_rounds(self) -> bool:
-        """Whether training can do without the reports of some rounds; otherwise no round's result may be lost."""
+        """Whether training can skip a round number. If not, a server that lost a finished round cannot continue."""
         return True
 
     @property
@@ -246,11 +257,11 @@ class ServerSide(ABC):
         return False
 
     def add_items(self, count: int, *, rng: RandomStream) -> None:
-        """Append `count` items to the catalogue; items are never removed."""
+        """Append `count` items to the catalogue; raise `ParameterError` unless `can_grow`. Items are never removed."""
         raise ParameterError("items cannot be added to a run of this protocol. Start a new run.")
 
     def expect(self, n_devices: int) -> None:
-        """Set how many members will probably report in the next round; in a network run, those seen lately."""
+        """Set how many devices will probably report in the next round: in a network run, those seen lately."""
         self.n_expected = n_devices
 
     @abstractmethod
@@ -259,20 +270,26 @@ class ServerSide(ABC):
 
     @abstractmethod
     def check(self, address: Address, sender: Name, message: Any) -> None:
-        """Raise `RemoteProtocolError` for a message that does not fit the open phase; do not store the message."""
+        """Raise `RemoteProtocolError` if the open phase cannot accept this report. The report is not stored."""
 
     def addend(self, address: Address, sender: Name, message: Any) -> tuple[int, WordArray] | None:
-        """Return (number of a sum, integers) if the message matters only through its addend in a sum modulo 2³².
+        """Return (number of a sum, integers) if the server needs only the sum of such reports modulo 2³², else None.
 
-        Callers may then add the integers of all messages with the same sum number and pass the total to `take_sum`.
-        None if the message itself is needed.
+        The caller may then add up the integers of all reports with the same sum number, and pass the total to
+        `take_sum` instead of passing the reports to `close`.
         """
         return None
 
     def take_sum(self, address: Address, senders: Collection[Name], total: WordArray) -> None:
-        """Accept the total of these senders' addends to one sum, instead of their messages, before `close`."""
-        raise LocalProtocolError("take_sum must be called only in a phase whose reports are added up.")
+        """Accept the sum of the integers that `addend` returned for these senders, in place of their reports.
+
+        Must be called before `close`.
+        """
+        raise LocalProtocolError("take_sum must not be called: this protocol needs every report, not only their sum.")
 
     @abstractmethod
     def close(self, address: Address, reports: Iterable[tuple[Name, Any]]) -> Inbox | RoundOver | NextAttempt:
-        """Close the open phase with these reports, sorted by sender; return the next messages or the end's result."""
+        """Close the open phase with these reports, sorted by sender.
+
+        Return the messages of the next phase by device, or else `RoundOver` or `NextAttempt`.
+        """

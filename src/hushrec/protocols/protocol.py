@@ -1,7 +1,7 @@
-"""The declaration of a protocol. All code outside a protocol's folder learns about the protocol from its declaration.
+"""The class `Protocol`, which declares one protocol to the command line, the engines, the service and the reports.
 
-A declaration imports nothing heavy: `implementation` and `engines` are import paths, loaded at first use. The class at
-`implementation` is a `ConfiguredProtocol`, which holds the options of one run.
+A declaration imports nothing heavy: `implementation` and `engines` are import paths, which are loaded at first use. The
+class at `implementation` is a `ConfiguredProtocol`, which holds the options of one run.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ REFERENCE = "hushrec.engines.reference:ReferenceEngine"  # can run every protoco
 
 @dataclass(frozen=True)
 class ServerKnowledge:
-    """Sentences that say what a server that keeps everything it receives can and cannot know about a person."""
+    """Sentences about what a server that stores everything it receives can and cannot know about a person."""
 
     can: tuple[str, ...] = ()
     cannot: tuple[str, ...] = ()
     risk: str = "What a server can find out is listed below."  # shown to a person who is about to join
-    choice: str = "Choose how much your reports may tell."  # explains what the person's choice of a budget limits
+    choice: str = "Choose how much your reports may reveal."  # explains what the person's choice of a budget limits
 
     def as_markdown(self, protocol: str) -> str:
         """Return the lists `can` and `cannot` as Markdown, for docs/privacy.md."""
@@ -40,7 +40,7 @@ class ServerKnowledge:
 
 @dataclass(frozen=True)
 class Wording:
-    """Functions that describe the `budget` of a result in a few words, for tables and figures."""
+    """The functions that describe the `budget` of a run's result in a few words, for tables and figures."""
 
     label: Callable[[Mapping[str, Any]], str]  # the protocol with the numbers that distinguish its settings
     protects: Callable[[Mapping[str, Any]], str]  # what is protected, and how much
@@ -50,7 +50,7 @@ class Wording:
 
 @dataclass(frozen=True)
 class Protocol:
-    """The declaration of a protocol: its name, options, models, engines, wording and import path."""
+    """The declaration of a protocol: its options and models, the texts about it, and where its code is."""
 
     name: str
     summary: str  # what leaves a device, in a few words
@@ -70,20 +70,23 @@ class Protocol:
     knowledge: ServerKnowledge = field(default=ServerKnowledge(), repr=False)
 
     def configure(self, options: Mapping[str, Any], model: str) -> Any:
-        """Return a `ConfiguredProtocol` with these options, checked, and with defaults for the others."""
+        """Return a `ConfiguredProtocol` with these options, and with defaults for options that are not given.
+
+        Raise `ParameterError` if a value is impossible.
+        """
         used = {option.name: options.get(option.name, option.default) for option in self.options_for(model)}
         return imported(self.implementation).from_options(used)
 
     def load_predictor(self, record: Mapping[str, Any], arrays: Arrays) -> Predictor:
-        """Return the predictor stored in a run folder, from its record and the arrays of `model.npz`."""
+        """Return the predictor that a run folder stores: `record` is its `run.json`, `arrays` its `model.npz`."""
         return imported(self.implementation).load_predictor(record, arrays)  # type: ignore[no-any-return]
 
     def options_for(self, model: str) -> tuple[Option, ...]:
-        """Return the options that this protocol uses with the model."""
+        """Return the options that this protocol has for the model called `model`."""
         return tuple(option for option in self.options if not option.models or model in option.models)
 
     def engine(self, name: str) -> Any:
-        """Return the engine class called `name`."""
+        """Return the engine class called `name`; raise `ParameterError` if it is unknown or lacks a package."""
         if name not in self.engines:
             raise ParameterError(f"engine of protocol {self.name} must be {_or(list(self.engines))}, got {name}.")
         try:

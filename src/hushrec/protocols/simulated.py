@@ -1,4 +1,4 @@
-"""The keys of simulated devices and of their server, drawn from the seed so that a run can be repeated."""
+"""The Ed25519 keys of simulated devices and of their server, derived from the seed so that a run can be repeated."""
 
 from functools import cache
 
@@ -10,12 +10,12 @@ _SERVER = 2**32  # stands for the server; no user has this number
 
 
 def simulated_secret(seed: int, user: int = _SERVER) -> bytes:
-    """Return the private Ed25519 key of a user's device, or of the server if no user is given."""
+    """Return the private Ed25519 key of a user's device, 32 bytes, or of the server if no user is given."""
     return SeededRandomness(seed, user).stream(Purpose.SIMULATED_KEYS).bytes(32)
 
 
 def simulated_membership(seed: int, user: int) -> Membership:
-    """Return the membership of a simulated device: the run, the server's public key, and the device's own key."""
+    """Return the identity of a simulated device in its run, with keys derived from the seed."""
     return Membership(SIMULATED_RUN, _server_key(seed), user, simulated_secret(seed, user))
 
 

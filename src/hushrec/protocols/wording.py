@@ -1,3 +1,3 @@
-"""Sentences about guarantees that several protocols share."""
+"""Phrases about what is not guaranteed, shared by several protocols."""
 
 TAKING_PART = "that a device takes part, and when"

@@ -1,4 +1,4 @@
-"""The declarations of `plain`, `isgld` and `sdcf`, the protocols in which devices report gradients of item vectors."""
+"""The declarations of the gradient protocols `plain`, `isgld` and `sdcf`, whose devices report item gradients."""
 
 from hushrec.options import Option
 from hushrec.protocols.gradient import wording
@@ -34,7 +34,7 @@ ISGLD = Protocol(
     row_label="isgld",
     is_private=True,
     options=(
-        Option("epsilon", float, "Budget for the value of one rating.", 4.0, personal=True),
+        Option("epsilon", float, "Privacy budget for the value of one rating.", 4.0, personal=True),
         Option("clamp", bool, "Clip noisy ratings to the scale.", False, personal=True),
         ROUNDS,
     ),

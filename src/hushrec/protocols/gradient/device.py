@@ -1,6 +1,7 @@
-"""The device side of gradient protocols: computes one report of item gradients per round.
+"""The device side of the gradient protocols: computes one report of item gradients per round.
 
-Algorithm 1 of [SDCF]. Only the report leaves the device; the user vector, the permanent bits and the draws stay there.
+This is Algorithm 1 of [SDCF]. Only the report leaves the device; the user vector, the permanent bits and the random
+draws stay there.
 """
 
 import math
@@ -43,7 +44,7 @@ MOST_LOST_DRAWS = 100_000  # epochs that a server can claim a device missed, at 
 
 @dataclass(frozen=True, eq=False)
 class Draws:
-    """The random choices of one device in one round. Private: they never leave the device."""
+    """The random draws of one device in one round. They never leave the device."""
 
     selected: IntArray = field(repr=False)  # (n_selected,), ascending
     fake_errors: FloatArray = field(repr=False)  # one per unrated selected item, in the order of `selected`
@@ -55,23 +56,24 @@ class Draws:
 
 
 class GradientDevice(DeviceSide):
-    """The device side of a gradient protocol under accepted terms."""
+    """The computations of a device in a gradient protocol, under the terms that it accepted."""
 
     def __init__(self, protocol: "GradientProtocol", terms: Terms, model: MatrixFactorization) -> None:
         selects = protocol.selection is not None
         if selects != (terms.reports_per_client is not None):
             raise RemoteProtocolError(
                 f"terms of protocol {protocol.name} must {'' if selects else 'not '}contain reports_per_client."
+                " Do not join."
             )
         if (model.name, model.n_factors, model.n_side_rows) != (terms.model, terms.n_factors, terms.n_side_rows):
             raise RemoteProtocolError(
                 f"terms must be for model {model.name} with n_factors {model.n_factors} and n_side_rows"
-                f" {model.n_side_rows}, got {terms.model}, {terms.n_factors} and {terms.n_side_rows}."
+                f" {model.n_side_rows}, got {terms.model}, {terms.n_factors} and {terms.n_side_rows}. Do not join."
             )
         if (len(terms.user_regularization), len(terms.item_regularization)) != (model.user_width, model.item_width):
             raise RemoteProtocolError(
                 f"user_regularization and item_regularization must have {model.user_width} and {model.item_width}"
-                f" numbers, got {len(terms.user_regularization)} and {len(terms.item_regularization)}."
+                f" numbers, got {len(terms.user_regularization)} and {len(terms.item_regularization)}. Do not join."
             )
         self._protocol = protocol
         self._terms = terms
@@ -85,25 +87,29 @@ class GradientDevice(DeviceSide):
         }
 
     def n_items(self, state: State) -> int:
-        """Return the largest number of items announced so far; the catalogue never shrinks."""
+        """Return the largest number of items that the server has announced so far; the catalogue never shrinks."""
         return max(int(state["n_items"]), self._terms.n_items)
 
     def takes_part(self, private: Private) -> bool:
         """Return whether the device reports: it must have ratings and, for some protocols and models, unrated items.
 
-        A device without ratings would send identical fake errors, which would reveal it. A device that rated every item
-        has no pairs of a rated and an unrated item, and no unrated items to hide the rated ones among.
+        Without ratings, all fake errors of a device would be equal, which would reveal that it has none. With every
+        item rated, there are no unrated items to hide the rated ones among, and no pairs of a rated and an unrated
+        item.
         """
         n_rated = np.array(len(private.items))
         return bool(self._protocol.can_take_part(n_rated, self.n_items(private.state), self._model))
 
     def stored_values(self, values: FloatArray, private: Private, batch: int) -> tuple[FloatArray, list[Event]]:
-        """Return the values to store and their budget events: with Laplace noise, drawn once per rating, in `isgld`."""
+        """Return the values to store for new ratings, and the events to charge.
+
+        In `isgld` the values get Laplace noise, once per rating. Other protocols store the ratings and charge nothing.
+        """
         rng = private.randomness.stream(Purpose.RATING_NOISE, batch)
         return self._protocol.training_values(values, rng=rng), self._protocol.perturbation_events()
 
     def report(self, private: Private, address: Address, message: Any, draws: Any = None) -> Report:
-        """Return the gradient report and the new user vector: steps 2 to 5 and 8 of docs/data-flow.md."""
+        """Return the gradient report and the new user vector: steps S2 to S5 and S8 of docs/data-flow.md."""
         self._check(private, address, message)
         return _DeviceRound(self._protocol, self._model, private, message).report(draws)
 
@@ -114,13 +120,13 @@ class GradientDevice(DeviceSide):
         vectors = public.get("item_vectors")
         if vectors is None or vectors.ndim != 2 or len(vectors) < self._terms.n_items + self._terms.n_side_rows:
             raise RemoteProtocolError(
-                f"the public table must hold item_vectors with one row for each of {self._terms.n_items} items and"
-                f" {self._terms.n_side_rows} further rows. Do not use it."
+                f"the public table must have item_vectors with one row for each of {self._terms.n_items} items and"
+                f" {self._terms.n_side_rows} further rows. Do not use this table."
             )
         self._check_vectors(vectors, len(vectors) - self._terms.n_side_rows)
 
     def popularity(self, public: Arrays) -> FloatArray:
-        """Return how much people like each item: v v̄ᵀ for item vector v and the mean item vector v̄."""
+        """Return the popularity of each item, `(n_items,)`: v v̄ᵀ for its vector v and the mean item vector v̄."""
         vectors = np.asarray(public["item_vectors"][: self._terms.n_items], dtype=np.float64)
         return np.asarray(vectors @ vectors.mean(axis=0))
 
@@ -132,15 +138,16 @@ class GradientDevice(DeviceSide):
         return found
 
     def spent(self, state: State) -> dict[str, float]:
-        """Return the cost of the permanent bits in use; empty before their first draw."""
+        """Return the cost of the permanent bits in use, under the unit `selection`; empty if none were drawn."""
         selection = self._protocol.selection
         drawn = selection is not None and int(state["permanent_epoch"]) >= 0
         return {"selection": self._protocol.selection_limit} if drawn else {}
 
     def begin_again(self, private: Private, reported: int) -> tuple[State, list[Event]]:
-        """Return the state without permanent bits, which are then drawn anew, and the events of draws that were lost.
+        """Return the state without permanent bits, so that the next round draws new ones, and the events to charge.
 
-        The old key may have reported in later epochs than this device remembers; each such epoch was one draw.
+        The server may have reports under the old key from later epochs than this device remembers. Each of these epochs
+        costs one draw of permanent bits.
         """
         selection = self._protocol.selection
         if selection is None:
@@ -148,8 +155,8 @@ class GradientDevice(DeviceSide):
         lost = self._terms.epoch(reported) - int(private.state["permanent_epoch"]) if reported else 0
         if lost > MOST_LOST_DRAWS:
             raise RemoteProtocolError(
-                f"the server claims reports in {lost:,} epochs that this device does not remember; at most"
-                f" {MOST_LOST_DRAWS:,} are possible. Do not join."
+                f"the server must not claim reports from more than {MOST_LOST_DRAWS:,} epochs that this device does not"
+                f" remember, got {lost:,}. Do not join."
             )
         draw = PermanentDraw(
             selection.epsilon_p, selection.n_protected(len(private.items)), capped=selection.profile_cap is not None
@@ -157,7 +164,10 @@ class GradientDevice(DeviceSide):
         return {**private.state, **permanent_state(None, -1)}, [draw] * max(0, lost)
 
     def predict(self, private: Private, public: Arrays) -> FloatArray:
-        """Return the predictions: model `mf` fits a user vector to the ratings, other models use the trained one."""
+        """Return the predicted rating or score of every item, `(n_items,)`.
+
+        Model `mf` fits a user vector to the ratings now; other models use the user vector from training.
+        """
         table, vector = public["item_vectors"], np.asarray(private.state["user_vector"], dtype=np.float64)
         if self._model.name == "mf":
             known = private.items < len(table)
@@ -165,7 +175,7 @@ class GradientDevice(DeviceSide):
         return self._model.predict(vector, self._model.item_rows(table))
 
     def _check(self, private: Private, address: Address, announcement: Any) -> None:
-        """Raise `RemoteProtocolError` for an announcement that breaks the accepted terms or shrinks the catalogue."""
+        """Raise `RemoteProtocolError` for an announcement that breaks the accepted terms or has implausible vectors."""
         if not isinstance(announcement, ItemVectors) or announcement.round_number != address.round_number:
             raise RemoteProtocolError(
                 f"round {address.round_number} must open with the item vectors of that round. Do not report."
@@ -173,7 +183,9 @@ class GradientDevice(DeviceSide):
         n_items = self.n_items(private.state)
         accepted = self._terms if n_items == self._terms.n_items else self._terms.with_items(n_items)
         if not announcement.terms.agrees_with(accepted):
-            raise RemoteProtocolError("the announcement breaks the terms that this device accepted. Do not report.")
+            raise RemoteProtocolError(
+                "the terms of an announcement must be those that this device accepted, got others. Do not report."
+            )
         if address.attempt != 1:
             raise RemoteProtocolError(
                 f"attempt must be 1 in protocol {self._protocol.name}, got {address.attempt}. Do not report."
@@ -185,12 +197,12 @@ class GradientDevice(DeviceSide):
         if vectors.shape[1] != self._model.item_width or norms.max() > LARGEST_ITEM_NORM:
             raise RemoteProtocolError(
                 f"item_vectors must have {self._model.item_width} numbers each and norms of at most"
-                f" {LARGEST_ITEM_NORM:g}."
+                f" {LARGEST_ITEM_NORM:g}. Do not use these vectors."
             )
         if not plausible_norms(norms[:n_items]):
             raise RemoteProtocolError(
                 f"at least {1 - SMALL_SHARE:.0%} of item_vectors must have norms of {SMALLEST_ITEM_NORM:g} or more:"
-                " errors at vectors near zero would reveal ratings."
+                " the error at a vector near zero would reveal the rating. Do not use these vectors."
             )
 
 
@@ -211,7 +223,7 @@ class _DeviceRound:
         self._step_size = self._terms.step_size(self._round)
 
     def report(self, draws: Draws | None) -> Report:
-        """Return the message, the new state and the budget events; `draws` replaces the random choices in tests."""
+        """Return the gradient report, the new state and the events to charge; tests may give the `draws`."""
         model, terms, step_size = self._model, self._terms, self._step_size
         permanent, events = self._permanent_choice()
         rows = model.item_rows(self._table)
@@ -245,11 +257,11 @@ class _DeviceRound:
         sent_values = np.outer(errors, self._model.direction(self._user_vector))
         rho = gradient_rho(self._step_size * self._terms.data_weight * sent_values, self._step_size)
         if not rho < math.inf:
-            raise RemoteProtocolError("the announced step makes the gradients overflow. Do not report.")
+            raise RemoteProtocolError("the announced step must be so small that gradients are finite. Do not report.")
         return GradientsSent(len(errors), rho)
 
     def _permanent_choice(self) -> tuple[PermanentChoice | None, Sequence[Event]]:
-        """Return the permanent bits of this round's epoch, stored or newly drawn, and the round's budget events."""
+        """Return the permanent bits, stored or newly drawn for this epoch, and the events of drawing and selecting."""
         selection, terms = self._protocol.selection, self._terms
         if selection is None:
             return None, ()
@@ -267,13 +279,13 @@ class _DeviceRound:
         return self._private.randomness.stream(purpose, self._round)
 
     def _draw_partners(self) -> IntArray:
-        """Draw an unrated partner for each rated item, new each round; none for a model that does not use pairs."""
+        """Draw an unrated item as the partner of each rated item; empty for a model that does not learn from pairs."""
         if not self._model.learns_from_pairs:
             return NOBODY
         return self._unrated(self._stream(Purpose.USER_PAIRS).random(len(self._items)))
 
     def _draw(self, permanent: PermanentChoice | None, own_errors: FloatArray, partners: IntArray) -> Draws:
-        """Draw the selected items, fake errors, partners and noise of this round, each from its own stream."""
+        """Draw the selected items, fake errors, partners and noise of this round, each from its own random stream."""
         selected = self._items
         if permanent is not None:
             rng = self._stream(Purpose.SELECTION)
@@ -297,7 +309,7 @@ class _DeviceRound:
         return Draws(selected, fakes, noise, user_noise, partners, selected_partners)
 
     def _selected_errors(self, draws: Draws, own_errors: FloatArray, rows: FloatArray) -> FloatArray:
-        """Return the error of each selected item: real if it is rated, else fake; for `bpr`, the error of its pair."""
+        """Return the error of each selected item: real if the item is rated, else fake; for `bpr`, the pair's error."""
         is_rated, position = self._find(draws.selected)
         if isinstance(self._model, PairwiseRanking):
             return self._model.selected_errors(
@@ -309,30 +321,31 @@ class _DeviceRound:
         return errors
 
     def _find(self, items: IntArray) -> tuple[npt.NDArray[np.bool_], IntArray]:
-        """Return whether each item is rated, and its index among the rated items (meaningless if it is not)."""
+        """Return whether each item is rated, and its index among the rated items (meaningless for unrated items)."""
         position = np.searchsorted(self._items, items)
         position[position == len(self._items)] = 0
         return self._items[position] == items, position
 
     def _unrated(self, uniform: FloatArray) -> IntArray:
-        """Map numbers in [0, 1) to unrated items: the k-th of the m − h unrated ones, k = ⌊(m − h) · number⌋.
+        """Map uniform numbers in [0, 1) to unrated items, each equally likely.
 
-        `items[i] − i` unrated items have smaller numbers than rated item i. So the k-th unrated item has the number k
-        plus the count of rated items i with items[i] − i ≤ k.
+        With h of m items rated, a number x gives the unrated item of rank k = ⌊(m − h) x⌋, counted from 0. items[i] − i
+        unrated items come before rated item i, so the result is k plus the count of i with items[i] − i ≤ k.
         """
         rank = np.floor(uniform * (self._terms.n_items - len(self._items))).astype(np.int64)
         return rank + np.searchsorted(self._items - np.arange(len(self._items)), rank, side="right")
 
     def _pair_selected(self, selected: IntArray) -> IntArray:
-        """Draw a partner for each selected item: an unrated one if the item is rated, a rated one if it is not."""
+        """Draw a partner for each selected item: an unrated item if the selected one is rated, else a rated item."""
         uniform = self._stream(Purpose.SELECTED_PAIRS).random(len(selected))
         rated = self._items[np.floor(uniform * len(self._items)).astype(np.int64)]
         return np.where(self._find(selected)[0], self._unrated(uniform), rated)
 
     def _both_ends(self, partners: IntArray) -> tuple[IntArray, IntArray]:
-        """Return all items of this round's pairs, ascending, and the other item of each pair.
+        """Return the items of all pairs of this round, in ascending order, and the partner of each item.
 
-        An unrated item in several pairs appears once, with the first of its partners.
+        `partners` has the unrated partner of each rated item. An unrated item in several pairs appears once, with the
+        first of its rated partners.
         """
         drawn, first = np.unique(partners, return_index=True)
         items = np.concatenate([self._items, drawn])
@@ -342,16 +355,19 @@ class _DeviceRound:
 
 
 def scaled_down(gradients: FloatArray, max_norm: float | None) -> FloatArray:
-    """Return the gradients scaled down so that their joint norm is at most `max_norm`; None means no limit.
+    """Return the gradients, all multiplied by one factor so that their joint norm is at most `max_norm`.
 
-    The gradients already contain their noise, so scaling is post-processing and costs no budget.
+    None means no limit. The gradients already contain their noise, so scaling is post-processing and costs no budget.
     """
     norm = float(np.linalg.norm(gradients))
     return gradients if max_norm is None or norm <= max_norm else gradients * (max_norm / norm)
 
 
 def permanent_state(permanent: PermanentChoice | None, epoch: int) -> State:
-    """Return the arrays that store permanent bits and their epoch; empty arrays where none were drawn."""
+    """Return the arrays that store the permanent bits, their probabilities and their epoch.
+
+    Without permanent bits, the arrays are empty and the epoch is −1.
+    """
     return {
         "permanent_bits": np.empty(0, dtype=np.bool_) if permanent is None else permanent.bits,
         "probabilities": np.empty(0) if permanent is None else np.array(astuple(permanent.probabilities)),
@@ -360,7 +376,7 @@ def permanent_state(permanent: PermanentChoice | None, epoch: int) -> State:
 
 
 def permanent_from(state: State) -> PermanentChoice | None:
-    """Return the permanent bits stored in a state; None where none were drawn."""
+    """Return the permanent bits that `permanent_state` stored in this state; None if there are none."""
     if not len(state["permanent_bits"]):
         return None
     probabilities = SelectionProbabilities(*(float(value) for value in state["probabilities"].tolist()))

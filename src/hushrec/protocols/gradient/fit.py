@@ -1,8 +1,8 @@
 """The user vector for recommendations on a device, fitted to the person's ratings and the public item vectors.
 
-A device computes the vector when it needs one. The fit is deterministic, sends nothing and costs no budget. It does not
-depend on how many rounds a device reported in, so it works for newcomers to a finished run (cold start) and uses
-ratings given after the last round.
+A device computes the vector when it recommends. The fit is deterministic, sends nothing and costs no budget. It does
+not need any report of the device, so it works for people who join a finished run (cold start), and it uses ratings that
+were added after the last round.
 """
 
 import numpy as np
@@ -17,14 +17,14 @@ NO_DIRECTION = 1e-6  # a shorter mean item vector counts as zero: λ then penali
 
 
 def fit_user_vector(values: FloatArray, rated_vectors: FloatArray, item_vectors: FloatArray) -> FloatArray:
-    """Return the user vector u that fits these ratings, `(n_factors,)`, by regularized least squares.
+    """Return the user vector u, `(n_factors,)`, fitted to a person's ratings by regularized least squares::
 
-    With the mean item vector v̄, the projection P onto it, K factors and the middle m of the scale,
+        u = argmin Σ_i (r_i − u v_iᵀ)² + λ K ‖u − P u‖² + κ (m − u v̄ᵀ)²
 
-        u = argmin Σ_i (r_i − u v_iᵀ)² + λ K ‖u − P u‖² + κ (m − u v̄ᵀ)².
-
-    A user vector along v̄ scores items by their general popularity; λ penalizes deviations from that direction. The last
-    term acts like κ ratings of an average item with the value m. The solution takes one linear system of size K.
+    r_i are the ratings `values`, v_i the rows of `rated_vectors`, v̄ is the mean of `item_vectors`, P the projection
+    onto v̄, K the number of factors, and m the middle of the rating scale. A user vector along v̄ scores items by their
+    popularity; λ penalizes deviations from that direction. The last term acts like κ ratings of an average item with
+    the value m. The solution takes one linear system of size K.
     """
     n_factors = item_vectors.shape[1]
     mean = item_vectors.mean(axis=0)

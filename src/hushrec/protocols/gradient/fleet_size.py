@@ -1,7 +1,7 @@
 """The accuracy of network runs of `sdcf` with default terms, by number of devices, as measured on ML-100K.
 
-The numbers are those of benchmarks/records/fleet-size-ml-100k.json, written by benchmarks/fleet_size.py; a test
-compares them.
+The numbers are copied from benchmarks/records/fleet-size-ml-100k.json, which benchmarks/fleet_size.py writes. A test
+compares them with that record.
 """
 
 from hushrec.protocols.fleet_size import FleetSize, sentence_of
@@ -17,5 +17,5 @@ MEASURED = (
 
 
 def fleet_sentence(n_devices: float) -> str:
-    """Return the accuracy to expect with `n_devices` devices, in a sentence or two for operators and participants."""
+    """Return one or two sentences about the accuracy of `sdcf` to expect with `n_devices` devices."""
     return sentence_of(MEASURED, n_devices)

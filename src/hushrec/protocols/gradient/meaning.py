@@ -1,7 +1,7 @@
-"""The meaning of a budget of [SDCF] for one person, as probabilities that plain words can explain.
+"""The meaning of the budgets of `sdcf` for one person, as probabilities that can be explained in plain words.
 
-The numbers are about the *selections*: which items a device reports. The budgets do not cover the gradient values that
-it reports for these items, as `selection_not_covered` says wherever a budget is printed.
+The budgets cover the *selections*: which items a device reports. They do not cover the gradient values that the device
+reports for these items.
 """
 
 import math
@@ -17,7 +17,11 @@ from hushrec.protocols.gradient.wording import selection_not_covered, selection_
 
 @dataclass(frozen=True, kw_only=True)
 class SelectionBudget:
-    """The budgets to explain, for one person and one catalogue; `epsilon_g` is None for models without fake errors."""
+    """The budgets of one person in `sdcf`, as input of `explain_budget`.
+
+    `epsilon_g` is None for models without fake errors. `prior` is the server's probability, before the first report,
+    that the person has rated a given item.
+    """
 
     n_rated: int
     n_items: int
@@ -33,9 +37,9 @@ class SelectionBudget:
         if self.rounds < 1:
             raise ParameterError(f"rounds must be at least 1, got {self.rounds}.")
         if not 0 < self.prior < 1:
-            raise ParameterError(f"prior must lie between 0 and 1, got {self.prior:g}.")
+            raise ParameterError(f"prior must be above 0 and below 1, got {self.prior:g}.")
         if self.epsilon_g is not None and not self.epsilon_g >= 0:
-            raise ParameterError(f"epsilon_g must be 0 or more (0 is α = ∞), got {self.epsilon_g}.")
+            raise ParameterError(f"epsilon_g must be at least 0, got {self.epsilon_g}.")
         if not 1 <= self.n_rated < self.n_items:
             raise ParameterError(f"rated must be at least 1 and below items = {self.n_items}, got {self.n_rated}.")
         if self.profile_cap is not None and not 1 <= self.profile_cap < self.n_items:
@@ -45,23 +49,23 @@ class SelectionBudget:
 
     @property
     def n_protected(self) -> int:
-        """The number of ratings that f, p and q are calibrated from: the public cap H if there is one, else h."""
+        """The number of ratings that the selection is calibrated for: `profile_cap` if there is one, else `n_rated`."""
         return self.n_rated if self.profile_cap is None else self.profile_cap
 
     def probabilities(self) -> SelectionProbabilities[float]:
-        """Return the probabilities f, p*, q*, p and q of the selections (Theorems 1 and 2)."""
+        """Return the probabilities of both stages of the selection; raise `ImpossibleBudget` if there are none."""
         return calibrate_selection(
             self.n_protected, self.n_items, self.reports_per_client, self.epsilon_i, self.epsilon_p
         )
 
     def smallest_epsilon_p(self) -> float:
-        """Return the smallest epsilon_p for which selection probabilities p and q exist."""
+        """Return the smallest epsilon_p with which `probabilities` would succeed."""
         return smallest_epsilon_p(self.n_protected, self.n_items, self.reports_per_client, self.epsilon_i)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Meaning:
-    """The numbers that explain a `SelectionBudget`. A belief is the server's probability that one item is rated."""
+    """The numbers that explain a `SelectionBudget`. A belief is the server's probability that a given item is rated."""
 
     probabilities: SelectionProbabilities[float]
     bit_survives: float  # probability 1 − f/2 that a permanent bit is the true one
@@ -84,10 +88,11 @@ class Meaning:
 def explain_budget(budget: SelectionBudget) -> Meaning:
     """Return the probabilities and costs that `budget` means for one person.
 
-    That an item is sent in k of T rounds has likelihood (1 − f/2) a + (f/2) b if the item is rated and
-    (f/2) a + (1 − f/2) b if it is not, with a = qᵏ (1 − q)ᵀ⁻ᵏ and b the same for p. The ratio of the two grows with k,
-    so the belief changes most when the item is sent always (k = T) or never (k = 0), and its odds change at most by
-    the factor exp(±epsilon_p / 2h).
+    Let f, p and q be `prob_randomize`, `prob_send_zero` and `prob_send_one`. The likelihood that an item is sent in k
+    of T rounds is (1 − f/2) a + (f/2) b if the item is rated, and (f/2) a + (1 − f/2) b if it is not, with a = qᵏ (1 −
+    q)ᵀ⁻ᵏ and b = pᵏ (1 − p)ᵀ⁻ᵏ. The ratio of the two likelihoods grows with k, so the server's belief changes most if
+    the item is sent always (k = T) or never (k = 0). The odds change at most by the factor exp(±epsilon_p / 2h), where
+    h is `n_protected`.
     """
     found = budget.probabilities()
     counted = min(budget.n_rated, budget.n_protected)  # number of ones in B
@@ -115,9 +120,10 @@ def explain_budget(budget: SelectionBudget) -> Meaning:
 
 
 def belief(budget: SelectionBudget, *, rounds: int, sent: bool = True) -> float:
-    """Return the server's probability that an item is rated, after `rounds` rounds that all sent it (or all did not).
+    """Return the server's probability that an item is rated, if it was sent in each of `rounds` rounds.
 
-    Bayes' rule with the two likelihoods of `explain_budget`, in logarithms.
+    With `sent` False, the item was sent in none of them. The result follows by Bayes' rule from the likelihoods of
+    `explain_budget`, computed in logarithms.
     """
     found = budget.probabilities()
     one, zero = found.prob_send_one, found.prob_send_zero

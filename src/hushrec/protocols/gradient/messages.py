@@ -1,7 +1,7 @@
 """The messages of the gradient protocols `plain`, `isgld` and `sdcf`.
 
-server → device     Terms, in the Offer; ItemVectors
-device → server     GradientReport
+The server sends `Terms` when a device joins, and `ItemVectors` in each round. A device sends a `GradientReport` in each
+round.
 """
 
 import math
@@ -34,11 +34,11 @@ _FIXED = (
 @crosses("gradient.terms", largest=200_000)
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Terms:
-    """The terms that a server asks of every device for a whole run.
+    """The terms of a run of a gradient protocol, which every device accepts when it joins.
 
-    A device accepts the terms once and refuses messages that break them. `data_weight`, N, replaces the number of
-    ratings, which the server must not know; in `sdcf` it is the number of devices times `reports_per_client`. `step` is
-    η₀ N.
+    A device refuses messages that break the terms. `data_weight`, N, multiplies every gradient. In `plain` and `isgld`
+    it is the number of ratings of all people. In `sdcf`, where the server must not know that number, it is the number
+    of devices times `reports_per_client`.
     """
 
     model: str
@@ -58,11 +58,11 @@ class Terms:
         check_whole(self, "n_items", "n_factors", "n_side_rows", "max_rounds", "epoch_rounds")
         if not 1 <= self.n_items <= 10**8 or not 1 <= self.n_factors <= 10**4 or self.max_rounds < 1:
             raise RemoteProtocolError(
-                "n_items must be in 1 to 100000000, n_factors in 1 to 10000 and max_rounds at least 1,"
+                "n_items must be from 1 to 100000000, n_factors from 1 to 10000 and max_rounds at least 1,"
                 f" got {self.n_items}, {self.n_factors} and {self.max_rounds}."
             )
         if not 0 <= self.n_side_rows <= 10**6:
-            raise RemoteProtocolError(f"n_side_rows must be in 0 to 1000000, got {self.n_side_rows}.")
+            raise RemoteProtocolError(f"n_side_rows must be from 0 to 1000000, got {self.n_side_rows}.")
         if self.reports_per_client is not None and not 0 < self.reports_per_client < self.n_items:
             raise RemoteProtocolError(
                 f"reports_per_client must be above 0 and below the number of items, {self.n_items},"
@@ -70,7 +70,7 @@ class Terms:
             )
         if not (0 < self.step < math.inf and 0 < self.data_weight < math.inf and 0 <= self.decay <= 10):
             raise RemoteProtocolError(
-                "step and data_weight must be positive and finite, and decay in 0 to 10,"
+                "step and data_weight must be positive and finite, and decay from 0 to 10,"
                 f" got {self.step:g}, {self.data_weight:g} and {self.decay:g}."
             )
         if self.epoch_rounds is not None and self.epoch_rounds < 1:
@@ -79,28 +79,30 @@ class Terms:
             freeze(self, name, np.floating)
             diagonal = getattr(self, name)
             if diagonal.ndim != 1 or not np.all((diagonal >= 0) & (diagonal <= LARGEST_REGULARIZATION)):
-                raise RemoteProtocolError(f"{name} must be a row of numbers from 0 to {LARGEST_REGULARIZATION:g}.")
+                raise RemoteProtocolError(
+                    f"{name} must be a one-dimensional array of numbers from 0 to {LARGEST_REGULARIZATION:g}."
+                )
 
     def step_size(self, round_number: int) -> float:
-        """Return the step size of round t = 1, 2, …: η_t = η₀ / t^γ ([SDCF], section 2.3)."""
+        """Return the step size of round t = `round_number`, counted from 1: η_t = η₀ / t^γ ([SDCF], section 2.3)."""
         return self.step / self.data_weight * math.pow(round_number, -self.decay)
 
     @property
     def most_items(self) -> int:
-        """Largest number of items in a report: z + 6 √z + 12 with selections, all items without.
+        """The largest number of items in a report: z + 6 √z + 12 for z = `reports_per_client`, or all items for None.
 
-        A selection decides on each item independently and has at most z items on average. By Bernstein's inequality it
-        exceeds this number with probability below exp(−18).
+        A selection includes each item independently and has at most z items on average. By Bernstein's inequality it is
+        larger than z + 6 √z + 12 with probability below exp(−18).
         """
         z = self.reports_per_client
         return self.n_items if z is None else min(self.n_items, math.ceil(z + 6 * math.sqrt(z) + 12))
 
     def epoch(self, round_number: int) -> int:
-        """Return the number of the permanent epoch that a round belongs to, from 0."""
+        """Return the number of the permanent epoch that contains a round; epochs count from 0, rounds from 1."""
         return 0 if self.epoch_rounds is None else (round_number - 1) // self.epoch_rounds
 
     def agrees_with(self, accepted: "Terms") -> bool:
-        """Return whether these terms are the accepted ones, except that the catalogue may have grown."""
+        """Return whether these terms equal the accepted ones, except that `n_items` may be larger."""
         return (
             all(getattr(self, name) == getattr(accepted, name) for name in _FIXED)
             and self.n_items >= accepted.n_items
@@ -116,7 +118,7 @@ class Terms:
 @crosses("gradient.item-vectors", largest=LARGEST_TABLE + 200_000)
 @dataclass(frozen=True, eq=False)
 class ItemVectors:
-    """The announcement of a round: the terms, the round number and the item vectors."""
+    """The server's announcement of a round: the terms, the round number and the current item vectors."""
 
     terms: Terms
     round_number: int
@@ -127,16 +129,16 @@ class ItemVectors:
         check_whole(self, "round_number")
         if not 1 <= self.round_number <= self.terms.max_rounds:
             raise RemoteProtocolError(
-                f"round_number must be in 1 to max_rounds = {self.terms.max_rounds}, got {self.round_number}."
+                f"round_number must be from 1 to max_rounds = {self.terms.max_rounds}, got {self.round_number}."
             )
         freeze(self, "item_vectors", np.floating)
         n_rows = self.terms.n_items + self.terms.n_side_rows
         if self.item_vectors.ndim != 2 or len(self.item_vectors) != n_rows:
             raise RemoteProtocolError(
-                f"item_vectors must be a table of {n_rows} rows, got shape {self.item_vectors.shape}."
+                f"item_vectors must be a two-dimensional array of {n_rows} rows, got shape {self.item_vectors.shape}."
             )
         if not np.all(np.isfinite(self.item_vectors)):
-            raise RemoteProtocolError("item_vectors must be finite numbers.")
+            raise RemoteProtocolError("item_vectors must be finite numbers, got NaN or infinity.")
         if self.max_report_norm is not None and not 0 < self.max_report_norm < math.inf:
             raise RemoteProtocolError(f"max_report_norm must be positive and finite, got {self.max_report_norm:g}.")
 
@@ -144,7 +146,7 @@ class ItemVectors:
 @crosses("gradient.report", largest=LARGEST_TABLE)
 @dataclass(frozen=True, eq=False)
 class GradientReport:
-    """A device's gradients for the items that it selected in one round, possibly none; the repr omits both."""
+    """A device's report in one round: the items that it selected, possibly none, and a gradient for each of them."""
 
     round_number: int
     items: Annotated[IntArray, Row] = field(repr=False)  # (n_selected,), ascending
@@ -155,8 +157,11 @@ class GradientReport:
         freeze(self, "items", np.integer)
         freeze(self, "gradients", np.floating)
         if self.items.ndim != 1 or self.gradients.ndim != 2 or len(self.items) != len(self.gradients):
-            raise RemoteProtocolError("gradients must be a table with one row for each of the report's items.")
+            raise RemoteProtocolError(
+                "gradients must be a two-dimensional array with one row for each entry of items,"
+                f" got shapes {self.gradients.shape} and {self.items.shape}."
+            )
         if np.any(np.diff(self.items) <= 0) or np.any(self.items[:1] < 0):
             raise RemoteProtocolError("items of a report must be in ascending order, distinct and not negative.")
         if not np.all(np.isfinite(self.gradients)):
-            raise RemoteProtocolError("gradients must be finite numbers.")
+            raise RemoteProtocolError("gradients must be finite numbers, got NaN or infinity.")

@@ -1,7 +1,7 @@
 """Bounds on item vectors, which devices enforce, and on gradients, which the server enforces.
 
-They stop attacks by extreme values: a server that sends the item vector v = 0 makes the error equal the rating, e = r,
-and a device that sends huge gradients outweighs all others.
+They stop attacks that use extreme values. If a server sends an item vector of zeros, the reported error equals the
+rating. If a device sends huge gradients, they outweigh those of all other devices.
 """
 
 import math
@@ -27,13 +27,14 @@ Rows = npt.NDArray[np.floating]
 
 
 def report_bound(terms: Terms, round_number: int, n_devices: int) -> float:
-    """Return the largest joint norm of a report's gradients, which the server announces with the round.
+    """Return B, the largest joint norm of one report's gradients; the server announces it with the round.
 
-        B_t² = (η_t N · min(20, max(1, n / 25)))² + η_t K z
+        B² = (η N · min(20, max(1, n / 25)))² + η K z
 
-    for n devices and gradients of K numbers. The first term bounds the data: honest devices reach 20, and with few
-    devices the bound is lower, because one of them could otherwise outweigh the others. The second term is the expected
-    squared norm of the noise of z gradients.
+    η is the step size of the round, N the data weight, n = `n_devices`, K the length of a gradient and z the mean
+    number of gradients in a report. The first term bounds the data. The factor 20 is large enough for honest devices;
+    with few devices it is smaller, because one device could otherwise outweigh the others. The second term is the
+    expected squared norm of the noise.
     """
     size, width = terms.step_size(round_number), len(terms.item_regularization)
     steps = min(MOST_STEPS, max(1.0, n_devices / DEVICES_PER_STEP))
@@ -42,17 +43,20 @@ def report_bound(terms: Terms, round_number: int, n_devices: int) -> float:
 
 
 def row_norms(vectors: Rows) -> Rows:
-    """Return the Euclidean norm of every row."""
+    """Return the Euclidean norm of each row, `(n_rows,)`."""
     return np.asarray(np.sqrt(np.einsum("ij,ij->i", vectors, vectors)))
 
 
 def plausible_norms(norms: Rows) -> bool:
-    """Return whether the norms of item vectors are in the range of an honest run."""
+    """Return whether devices accept item vectors with these norms: none too long, and at most 1 % near zero."""
     return bool(norms.max() <= LARGEST_ITEM_NORM and np.mean(norms < SMALLEST_ITEM_NORM) <= SMALL_SHARE)
 
 
 def too_short(vectors: Rows, n_items: int) -> bool:
-    """Return whether devices refuse these finite vectors only because too many of the items' are near zero."""
+    """Return whether devices refuse these item vectors because too many are near zero, and not because one is too long.
+
+    The first `n_items` rows are items.
+    """
     norms = np.linalg.norm(vectors, axis=1)
     return bool(norms.max() <= LARGEST_ITEM_NORM) and not plausible_norms(norms[:n_items])
 
@@ -63,31 +67,34 @@ def check_item_vectors(round_number: int, vectors: Rows, n_items: int) -> None:
     if not norms.max() <= LARGEST_ITEM_NORM or not plausible_norms(norms[:n_items]):
         raise RemoteProtocolError(
             f"item vectors must have norms of at most {LARGEST_ITEM_NORM:g}, and {1 - SMALL_SHARE:.0%} of them norms of"
-            f" at least {SMALLEST_ITEM_NORM:g}; those of round {round_number} do not. Lower the step."
+            f" at least {SMALLEST_ITEM_NORM:g}, but those of round {round_number} do not. Lower the step."
         )
 
 
 def check_gradients(round_number: int, largest: float) -> None:
-    """Raise `RemoteProtocolError` if the server would refuse a gradient; `largest` is the largest |e| ‖u‖ of all."""
+    """Raise `RemoteProtocolError` if the server would refuse a gradient of this round.
+
+    `largest` is the largest |error| · ‖user vector‖ of all devices.
+    """
     if not largest <= LARGEST_GRADIENT:
         raise RemoteProtocolError(
-            f"errors times user vectors must have norms of at most {LARGEST_GRADIENT:g}; those of round {round_number}"
-            " do not. Lower the step or, with isgld, raise epsilon."
+            f"errors times user vectors must have norms of at most {LARGEST_GRADIENT:g}, but in round {round_number}"
+            " some are larger. Lower the step or, with isgld, raise epsilon."
         )
 
 
 def check_finite(round_number: int, *vectors: Rows) -> None:
-    """Raise `RemoteProtocolError` if a vector is not finite."""
+    """Raise `RemoteProtocolError` if one of these arrays has an entry that is not finite."""
     if not all(np.isfinite(rows).all() for rows in vectors):
-        raise RemoteProtocolError(f"vectors must be finite; those of round {round_number} are not. Lower the step.")
+        raise RemoteProtocolError(f"vectors must be finite, but in round {round_number} some are not. Lower the step.")
 
 
 def implausible_length(vectors: Rows) -> float | None:
-    """Return the factor by which the item vectors of `mf` have grown if honest devices cannot explain it, else None.
+    """Return how many times as long as at the start the item vectors of `mf` are, if more than twice; else None.
 
-    The initial vectors have mean squared norm 0.3² · 50 / 3 for any number of factors, and in honest runs norms stay
-    close to that: 40 devices of ML-100K end within a few percent. Twice the initial norm indicates dishonest devices or
-    a step that is too large.
+    The initial vectors have a mean squared norm of 0.3² · 50 / 3 for any number of factors. In runs with honest devices
+    norms stay close to that: with 40 devices of ML-100K they end within a few percent. More than twice the initial norm
+    indicates hostile devices or a step that is too large.
     """
     ratio = float(np.sqrt(np.mean(np.square(row_norms(vectors)))) / (0.3 * math.sqrt(50 / 3)))
     return ratio if ratio > LONGEST_PLAUSIBLE else None

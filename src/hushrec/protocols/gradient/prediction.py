@@ -1,4 +1,4 @@
-"""The predictors of simulated runs of gradient protocols: user vectors, public table and cold-start predictions."""
+"""Initial vectors and predictors for simulated runs of the gradient protocols."""
 
 from functools import cached_property
 from typing import Any
@@ -13,26 +13,29 @@ from hushrec.randomness import Purpose, SeededRandomness
 
 
 def initial_item_vectors(problem: Any) -> FloatArray:
-    """Return the public table before the first round, `(n_items + n_side_rows, item_width)`."""
+    """Return the public item vectors before the first round, `(n_items + n_side_rows, item_width)`."""
     rng = SeededRandomness(problem.seed).stream(Purpose.ITEM_VECTORS)
     return np.asarray(problem.model.initial_items(problem.n_items, rng=rng))
 
 
 def initial_user_vectors(problem: Any) -> FloatArray:
-    """Return the user vectors before the first round, `(n_users, user_width)`, each from its user's random stream."""
+    """Return the user vectors before the first round, `(n_users, user_width)`, each drawn from its user's stream."""
     users = range(problem.first_user, problem.first_user + problem.n_users)
     streams = (SeededRandomness(problem.seed, user).stream(Purpose.USER_VECTOR) for user in users)
     return np.concatenate([problem.model.initial_vectors(1, rng=rng) for rng in streams])
 
 
 class Predictions:
-    """A factory for the predictors of one problem; it computes what all rounds share only once."""
+    """A factory for the predictors of one training problem; values that all its predictors need are computed once."""
 
     def __init__(self, problem: Any) -> None:
         self._problem = problem
 
     def predictor(self, user_vectors: FloatArray, item_vectors: FloatArray) -> VectorPredictor:
-        """Return the predictor for these user and item vectors, with a `ColdStart` if the model has a fallback."""
+        """Return the predictor for these user and item vectors.
+
+        If the model has a fallback, items that no report has changed are predicted by the user's mean rating.
+        """
         model, n_items = self._problem.model, self._problem.n_items
         cold = None
         if model.fallback:
@@ -41,7 +44,7 @@ class Predictions:
         return VectorPredictor(model, user_vectors, item_vectors, cold)
 
     def predictor_from(self, arrays: Arrays) -> VectorPredictor:
-        """Return the predictor rebuilt from `VectorPredictor.arrays`; raise `ValueError` if the shapes do not fit."""
+        """Return the predictor from the arrays of `VectorPredictor.arrays`; raise `ValueError` for wrong shapes."""
         problem, model = self._problem, self._problem.model
         users, items = arrays["user_vectors"], arrays["item_vectors"]
         shapes = ((problem.n_users, model.user_width), (problem.n_items + model.n_side_rows, model.item_width))
@@ -55,5 +58,5 @@ class Predictions:
 
     @cached_property
     def _first_vectors(self) -> npt.NDArray[np.float32]:
-        """The item vectors before the first round, in the lowest precision that an engine uses."""
+        """The item vectors before the first round, in float32, the lowest precision that an engine uses."""
         return initial_item_vectors(self._problem)[: self._problem.n_items].astype(np.float32)

@@ -1,7 +1,7 @@
-"""The configured protocols `plain`, `isgld` and `sdcf`, whose devices report gradients of item vectors.
+"""The gradient protocols `plain`, `isgld` and `sdcf` with the options of one run.
 
-The three differ in the values that a device trains on, the items that it reports, the errors that it reports for
-unrated items, and the guarantee that follows.
+They differ in the values that a device trains on, the items that it reports, the fake errors of unrated items, and the
+guarantee.
 """
 
 import math
@@ -45,13 +45,13 @@ USUAL_CAP, USUAL_SHARE = 600, 0.05  # defaults of a network run: profile cap, an
 
 @dataclass(frozen=True)
 class RatingNoise:
-    """Laplace noise on rating values; `clamp` clips the noisy values to the scale, which costs no budget."""
+    """The Laplace noise that `isgld` adds to ratings; `clamp` clips the noisy ratings to the scale 1 to 5."""
 
     epsilon: float
     clamp: bool
 
     def added(self, values: FloatArray, *, rng: RandomStream) -> FloatArray:
-        """Return the values plus noise."""
+        """Return the ratings `values`, on the scale 1 to 5, plus noise."""
         return perturb_ratings(values, LOWEST, HIGHEST, self.epsilon, clamp=self.clamp, rng=rng)
 
 
@@ -59,14 +59,14 @@ LEFT_OUT = "or leave --step out: training then lowers it until it converges."
 
 
 class GradientProtocol(ConfiguredProtocol):
-    """Base class of the protocols whose devices report gradients of item vectors, with the options of one run."""
+    """Base class of the protocols whose devices report gradients of item vectors."""
 
     phases: ClassVar[tuple[str, ...]] = (REPORT,)
 
     # A run -----------------------------------------------------------------------------------------------------
 
     def can_take_part(self, rated_counts: IntArray, n_items: int, model: MatrixFactorization) -> BoolArray:
-        """Return which devices have ratings and, if the model or the selection needs them, unrated items."""
+        """Return which devices take part: those with ratings and, if model or selection need them, unrated items."""
         needs_unrated = model.learns_from_pairs or self.needs_unrated
         return np.asarray((rated_counts > 0) & (rated_counts < n_items + (not needs_unrated)))
 
@@ -74,20 +74,20 @@ class GradientProtocol(ConfiguredProtocol):
         return make_terms(self, fleet, options)
 
     def expected_devices(self, terms: Terms) -> int | None:
-        """Return the number of devices N / z for a protocol that selects items, else None."""
+        """Return the number of devices that `data_weight` was computed for in `sdcf`; None in other protocols."""
         return None if terms.reports_per_client is None else round(terms.data_weight / terms.reports_per_client)
 
     def expectation(self, terms: Terms, model: str, n_devices: float) -> str | None:
-        """Return a sentence with the accuracy measured on ML-100K, for `mf` with selections; else None."""
+        """Return sentences about the accuracy measured on ML-100K for `sdcf` with model `mf`; else None."""
         return fleet_sentence(n_devices) if terms.reports_per_client is not None and model == "mf" else None
 
     def make_device(self, terms: Terms, model: MatrixFactorization) -> GradientDevice:
         return GradientDevice(self, terms, model)
 
     def make_server(self, terms: Terms, model: MatrixFactorization, seed: int) -> GradientServer:
-        """Return the server; raise `ParameterError` if devices would refuse its initial vectors.
+        """Return the server of a simulated run; raise `ParameterError` if devices would refuse its initial vectors.
 
-        With few factors many random vectors are near zero.
+        With few factors, many random vectors are near zero.
         """
         vectors = model.initial_items(terms.n_items, rng=SeededRandomness(seed).stream(Purpose.ITEM_VECTORS))
         if too_short(vectors, terms.n_items):
@@ -99,19 +99,19 @@ class GradientProtocol(ConfiguredProtocol):
         return GradientServer(terms, model, vectors)
 
     def make_network_server(self, terms: Terms, model: MatrixFactorization, public: Arrays) -> GradientServer:
-        """Return the server of a network run, which limits the influence of one device on the item vectors."""
+        """Return the server of a network run, which limits how far one device can move the item vectors."""
         vectors = public["item_vectors"]
         return GradientServer(terms, model, vectors, least_reports=LEAST_REPORTS, bounds_reports=True)
 
     def joining_costs(self, terms: Terms) -> dict[str, float]:
-        """Return the cost of one draw of permanent bits; the person is asked again before each further epoch."""
+        """Return the cost of one draw of permanent bits; a device asks the person again before the next draw."""
         return {} if self.selection is None else {"selection": self.selection_limit}
 
     def limits_at(self, epsilon: float) -> dict[str, float]:
         return {"selection": epsilon}
 
     def make_ledger(self, terms: Terms) -> Ledger:
-        """Return the ledger of a simulated person, which allows every announced draw of permanent bits."""
+        """Return the ledger of a simulated person, with a limit that pays for the permanent bits of every epoch."""
         n_epochs = terms.epoch(terms.max_rounds) + 1
         return Ledger(selection=n_epochs * self.selection_limit)
 
@@ -137,7 +137,7 @@ class GradientProtocol(ConfiguredProtocol):
         }
 
     def make_predictor(self, problem: Any, public: Arrays, private: Mapping[int, State]) -> VectorPredictor:
-        """Return the predictor; users who do not take part keep their initial vectors."""
+        """Return the predictor of a simulated run; users who do not take part keep their initial vectors."""
         vectors = initial_user_vectors(problem)
         for user, state in private.items():
             vectors[user] = state["user_vector"]
@@ -147,7 +147,7 @@ class GradientProtocol(ConfiguredProtocol):
         return Predictions(problem).predictor_from(arrays)
 
     def failure(self, terms: Terms, public: Arrays, round_number: int) -> Diverged:
-        """Return the error of a failed run: too many item vectors are near zero, or the numbers overflowed."""
+        """Return the error of a failed run: too many item vectors are near zero, or the numbers grew too large."""
         with np.errstate(over="ignore", invalid="ignore"):
             shrank = too_short(public["item_vectors"], terms.n_items)
         if shrank:
@@ -170,7 +170,7 @@ class GradientProtocol(ConfiguredProtocol):
 
     @abstractmethod
     def _guarantee(self, spending: Spending) -> dict[str, Any]:
-        """Return the entries of `statement` that differ by protocol: unit, epsilon, what is not covered and others."""
+        """Return the entries of `statement` that differ between protocols, such as unit, epsilon and not_covered."""
 
     @classmethod
     def load_predictor(cls, record: Mapping[str, Any], arrays: Arrays) -> VectorPredictor:
@@ -183,41 +183,42 @@ class GradientProtocol(ConfiguredProtocol):
 
     @property
     def selection(self) -> Selection | None:
-        """The budgets of the randomized response that selects items; None if exactly the rated items are reported."""
+        """The budgets of the randomized response that selects items; None if devices report all their rated items."""
         return None
 
     @property
     def rating_noise(self) -> RatingNoise | None:
-        """The noise on the values that a device trains on; None if it trains on the ratings themselves."""
+        """The noise that devices add to their ratings; None if they train on the ratings themselves."""
         return None
 
     @property
     def fake_range(self) -> float | None:
-        """ε_g, which sets the range of the fake errors of unrated items; None if there are no fake errors."""
+        """The parameter ε_g, which sets the range of fake errors; None if there are no fake errors."""
         return None
 
     @property
     def needs_unrated(self) -> bool:
-        """Whether a device must have unrated items, to hide the rated ones among, in order to take part."""
+        """Whether a device takes part only if it has unrated items, among which the rated ones can hide."""
         return self.selection is not None and self.selection.profile_cap is None
 
     @property
     def selection_limit(self) -> float:
-        """The default limit of the ledger for selections: the cost of one draw of the permanent bits."""
+        """The default limit for selections in a ledger: the cost of one draw of permanent bits; 0 without selection."""
         return 0.0 if self.selection is None else self.selection.epsilon_p
 
     def training_values(self, values: FloatArray, *, rng: RandomStream) -> FloatArray:
-        """Return the values to train on: the ratings, or in `isgld` the ratings plus noise; drawn once per rating."""
+        """Return the values that a device trains on: the ratings or, in `isgld`, the ratings plus noise."""
         return values if self.rating_noise is None else self.rating_noise.added(values, rng=rng)
 
     def perturbation_events(self) -> list[Event]:
-        """Return the budget events of training on perturbed values."""
+        """Return the events to charge for noisy ratings; empty if the protocol adds no noise to ratings."""
         return [] if self.rating_noise is None else [RatingsPerturbed(self.rating_noise.epsilon)]
 
     def fake_errors(self, count: int, rated_errors: FloatArray, *, rng: RandomStream) -> FloatArray:
-        """Return `count` errors for unrated items, drawn from the normal distribution of the real errors within ±α.
+        """Return `count` errors to report for unrated items; empty for a protocol without selections.
 
-        [SDCF], section 3.3. Empty for a protocol without selections.
+        [SDCF], section 3.3: they are drawn from the normal distribution with the mean and deviation of the real errors,
+        `rated_errors`, truncated to ±α, where ε_g gives α.
         """
         if self.selection is None:
             return np.empty(0)
@@ -227,15 +228,15 @@ class GradientProtocol(ConfiguredProtocol):
         return fake_errors(count, mean, deviation, bound, rng=rng)
 
     def checked_fake_range(self) -> float:
-        """Return ε_g; raise `ParameterError` if it is None."""
+        """Return ε_g, which sets the range of fake errors; raise `ParameterError` if it is None."""
         if self.fake_range is None:
-            raise ParameterError("epsilon_g must be given: a model that does not learn from pairs needs fake errors.")
+            raise ParameterError("epsilon_g must be given for this model, which needs fake errors, got None.")
         return self.fake_range
 
 
 @dataclass(frozen=True)
 class Plain(GradientProtocol):
-    """The non-private baseline ("MF with SGLD"): devices report the gradients of all rated items, nothing else."""
+    """The non-private baseline ("MF with SGLD"): a device reports the gradients of exactly its rated items."""
 
     name: ClassVar[str] = "plain"
 
@@ -252,9 +253,9 @@ class Plain(GradientProtocol):
 
 @dataclass(frozen=True)
 class Isgld(GradientProtocol):
-    """The baseline ISGLD of [SDCF], section 4.1: Laplace noise is added to each rating once, then as in `plain`.
+    """The baseline ISGLD of [SDCF], section 4.1: a device adds Laplace noise to its ratings once, then runs `plain`.
 
-    It protects the value of one rating, not the fact that the rating exists.
+    ISGLD protects the value of one rating, not the fact that the rating exists.
     """
 
     name: ClassVar[str] = "isgld"
@@ -288,11 +289,11 @@ class Isgld(GradientProtocol):
 
 @dataclass(frozen=True)
 class Sdcf(GradientProtocol):
-    """The protocol of [SDCF]: two-stage randomized response selects the items; unrated ones get fake errors.
+    """The protocol of [SDCF]: two-stage randomized response selects the items to report; unrated items get fake errors.
 
-    `epsilon_p` is 2 · `epsilon_i` by default. `epsilon_g` is None for a model that learns from pairs, whose unrated
-    items need no fake errors. With a `profile_cap` the probabilities are calibrated from this public number of ratings,
-    so that the selections do not depend on how many items a person rated.
+    `epsilon_p` is 2 · `epsilon_i` by default. `epsilon_g` is None for a model that learns from pairs of items, which
+    needs no fake errors. With a `profile_cap` the selection is calibrated for this public number of ratings, so that it
+    does not reveal how many items a person rated.
     """
 
     name: ClassVar[str] = "sdcf"
@@ -305,7 +306,7 @@ class Sdcf(GradientProtocol):
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon_p", self.selection.epsilon_p)
         if self.epsilon_g is not None and not self.epsilon_g >= 0:
-            raise ParameterError(f"epsilon_g must be 0 or more (0 is α = ∞), got {self.epsilon_g}.")
+            raise ParameterError(f"epsilon_g must be at least 0, got {self.epsilon_g}.")
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:
@@ -313,10 +314,10 @@ class Sdcf(GradientProtocol):
 
     @classmethod
     def network_options(cls, options: Mapping[str, Any], n_items: int, n_devices: int) -> dict[str, Any]:
-        """Return the options with defaults for a network run, where no ratings can be counted.
+        """Return the options with defaults for a network run, where the server cannot count ratings.
 
-        A device reports one item in twenty on average. Profiles are capped at 600 ratings, or half of the catalogue if
-        that is less.
+        By default a device reports one item in twenty on average, and the public cap on a person's number of ratings is
+        600, or half of the catalogue if that is less.
         """
         z, cap = options.get("reports_per_client"), options.get("profile_cap")
         return {
@@ -345,7 +346,7 @@ class Sdcf(GradientProtocol):
         return self.epsilon_g
 
     def _guarantee(self, spending: Spending) -> dict[str, Any]:
-        """Return the guarantee that holds for every device: the largest ε of all, and all that is not covered."""
+        """Return the guarantee that holds for every device: the largest ε of any device, and what is not covered."""
         selections, terms = selections_of(spending.protocols), spending.terms
         spent = max(own.spent(terms, spending.rounds) for own in selections)
         caps = [own.profile_cap for own in selections]
@@ -368,23 +369,24 @@ class Sdcf(GradientProtocol):
 
 
 def selections_of(protocols: Sequence[ConfiguredProtocol]) -> list[Selection]:
-    """Return the selection of every protocol; raise `ParameterError` if one has none."""
+    """Return the selection budgets of each protocol; raise `ParameterError` if one has none."""
     found = [own.selection for own in gradient_protocols(protocols) if own.selection is not None]
     if len(found) != len(protocols):
-        raise ParameterError("all devices of a run must use the same protocol; only their budgets may differ.")
+        raise ParameterError("all devices of a run must use protocol sdcf; only their budgets may differ.")
     return found
 
 
 def gradient_protocols(protocols: Sequence[ConfiguredProtocol]) -> list["GradientProtocol"]:
-    """Return the protocols that are gradient protocols."""
+    """Return those of the protocols that are gradient protocols, with their precise type."""
     return [own for own in protocols if isinstance(own, GradientProtocol)]
 
 
 def make_terms(protocol: GradientProtocol, fleet: Fleet, options: Mapping[str, Any]) -> Terms:
     """Return the terms of a run from the options `rounds`, `step`, `reports_per_client` and `epoch_rounds`.
 
-    z, `reports_per_client`, is by default the mean number of ratings of the n devices that take part. N, `data_weight`,
-    is n z in a protocol with selections, where the server must not know the number of ratings |R|; else N is |R|.
+    By default `reports_per_client` is the mean number of ratings of the devices that take part. `data_weight` is the
+    number of these devices times `reports_per_client` in `sdcf`, where the server must not know the number of ratings;
+    in other protocols it is the number of ratings.
     """
     model, step, rounds = fleet.model, options["step"], options["rounds"]
     if rounds < 1:
@@ -428,9 +430,9 @@ def make_terms(protocol: GradientProtocol, fleet: Fleet, options: Mapping[str, A
 
 
 def value_statement(median: float, largest: float) -> dict[str, Any]:
-    """Return the budget entry `value_rho`: the realized zCDP loss of the gradient values, median and maximum.
+    """Return the entry `value_rho` of a budget: the privacy loss of the gradient values sent, as rho of zCDP.
 
-    The loss is infinite where nothing bounds it.
+    `median` and `largest` are taken over devices; either may be infinite.
     """
     return {
         "median": median,

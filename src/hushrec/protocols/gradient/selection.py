@@ -1,7 +1,4 @@
-"""The selection of the items that a device reports: the two-stage randomized response of [SDCF] and its budgets.
-
-Letters: h = number of rated items, H = public cap on it, m = n_items, z = reports_per_client, T = rounds.
-"""
+"""The selection of the items that a device reports: the two-stage randomized response of [SDCF] and its budgets."""
 
 import math
 from collections.abc import Sequence
@@ -23,18 +20,21 @@ EPSILON_P_FACTOR = 2  # the default is ε_P = 2 ε_I, the smallest value that wo
 
 @dataclass(frozen=True, eq=False)
 class PermanentChoice:
-    """The permanent bits B' of a device and its selection probabilities, for one permanent epoch. Private."""
+    """The permanent bits of a device and its selection probabilities, for one permanent epoch; both are private."""
 
     bits: npt.NDArray[np.bool_] = field(repr=False)  # (n_items,)
     probabilities: SelectionProbabilities[float] = field(repr=False)
 
     def select_items(self, *, rng: RandomStream) -> IntArray:
-        """Draw the items to report in one round, in ascending order."""
+        """Draw the items to report in one round; return them in ascending order."""
         chances = self.probabilities
         return instantaneous_items(self.bits, chances.prob_send_zero, chances.prob_send_one, rng=rng)
 
     def extended(self, n_items: int, *, rng: RandomStream) -> "PermanentChoice":
-        """Return the same permanent bits with new bits appended for items that joined the catalogue."""
+        """Return these permanent bits with randomized bits appended for items that joined the catalogue.
+
+        New items count as unrated, even if the person has rated them since.
+        """
         nothing: IntArray = np.empty(0, dtype=np.int64)
         more = permanent_bits(nothing, n_items - len(self.bits), self.probabilities.prob_randomize, rng=rng)
         return PermanentChoice(np.concatenate([self.bits, more]), self.probabilities)
@@ -42,10 +42,10 @@ class PermanentChoice:
 
 @dataclass(frozen=True)
 class Selection:
-    """The budgets of one device's selections.
+    """The privacy budgets of one device's item selections: `epsilon_i` per round, `epsilon_p` per permanent epoch.
 
-    With a `profile_cap` the probabilities are calibrated from this public number of ratings instead of the device's
-    own, so that the selections do not depend on how many items a person rated.
+    With a `profile_cap` the probabilities are calibrated for this public number of ratings instead of the person's own,
+    so that the selections do not reveal how many items a person rated.
     """
 
     epsilon_i: float
@@ -54,7 +54,10 @@ class Selection:
 
     @classmethod
     def checked(cls, epsilon_i: float, epsilon_p: float | None, profile_cap: int | None = None) -> "Selection":
-        """Return a `Selection` with `epsilon_p` 2 · `epsilon_i` if None; raise `ParameterError` for bad values."""
+        """Return a `Selection` after checking its values; raise `ParameterError` if one is out of range.
+
+        If `epsilon_p` is None, it becomes 2 · `epsilon_i`.
+        """
         made = cls(epsilon_i, EPSILON_P_FACTOR * epsilon_i if epsilon_p is None else epsilon_p, profile_cap)
         for name in ("epsilon_i", "epsilon_p"):
             if not 0 < getattr(made, name) < math.inf:
@@ -64,11 +67,11 @@ class Selection:
         return made
 
     def n_protected(self, n_rated: int) -> int:
-        """Return the number of ratings that f, p and q are calibrated from: the public cap, or else `n_rated`."""
+        """Return the number of ratings to calibrate the selection for: `profile_cap`, or `n_rated` if that is None."""
         return n_rated if self.profile_cap is None else self.profile_cap
 
     def spent(self, terms: Terms, rounds: int) -> float:
-        """Return the cost of the selections of `rounds` rounds: min(T ε_I, ε_P) per permanent epoch of T rounds."""
+        """Return the ε of the selections of `rounds` rounds: min(T ε_I, ε_P) for each permanent epoch of T rounds."""
         length = terms.epoch_rounds or max(rounds, 1)
         full, last = divmod(rounds, length)
         whole = min(length * self.epsilon_i, self.epsilon_p)
@@ -77,9 +80,9 @@ class Selection:
     def draw_permanent(
         self, rated: IntArray, terms: Terms, *, rng: RandomStream
     ) -> tuple[PermanentChoice, list[Event]]:
-        """Return newly drawn permanent bits B', and the budget event of drawing them.
+        """Return newly drawn permanent bits, and the event to charge for them.
 
-        Theorems 1 and 2 give f, p and q. With a cap, only `profile_cap` of the rated items, chosen at random, are used.
+        If more items are rated than a `profile_cap` allows, a random subset of that size counts as rated.
         """
         assert terms.reports_per_client is not None
         n_protected = self.n_protected(len(rated))
@@ -97,10 +100,10 @@ class Selection:
 def calibrate_devices(
     selections: Sequence[Selection], rated_counts: IntArray, n_items: int, reports_per_client: float
 ) -> SelectionProbabilities[FloatArray]:
-    """Return f, p*, q*, p and q of every device, `(n_devices,)` each.
+    """Return the selection probabilities of all devices, as arrays of shape `(n_devices,)`.
 
-    `selections` has one entry for all devices, or one for each. Raises `ParameterError` if a budget is impossible for
-    some device.
+    `selections` has one entry for all devices, or one for each. Raise `ParameterError` for a cap that is too large, and
+    `ImpossibleBudget` if no probabilities meet the budget of a device.
     """
     for cap in {own.profile_cap for own in selections}:
         if cap is not None and cap >= n_items:

@@ -1,4 +1,4 @@
-"""The server side of gradient protocols: adds the mean of the reports to the item vectors. Algorithm 2 of [SDCF]."""
+"""The server side of the gradient protocols, Algorithm 2 of [SDCF]: adds the mean gradient to each item vector."""
 
 from collections.abc import Collection, Iterable
 from typing import Any
@@ -19,13 +19,13 @@ _ROUNDING = 1 + 1e-6  # tolerance for a norm rounded to float32 on the wire
 
 
 class GradientServer(ServerSide):
-    """The server side of a gradient protocol; it keeps the public item vectors and nothing about devices.
+    """The computations of the server in a gradient protocol. It stores the public item vectors, nothing about devices.
 
     `max_gradient_norm` bounds the norm of each gradient; its default stops only extreme values. Two further parameters
-    limit the influence of one device. `max_report_norm`, which is announced, bounds the joint norm of a report's
-    gradients. With `least_reports`, c₀, an item with c reports changes by their sum divided by max(c, c₀), so that one
-    report changes an item by at most `max_report_norm` / c₀. `bounds_reports` computes `max_report_norm` for every
-    round from the expected number of devices.
+    limit the influence of one device. `max_report_norm` bounds the joint norm of a report's gradients, and is announced
+    to the devices; with `bounds_reports` it is computed in every round from the expected number of devices. With
+    `least_reports`, an item with c gradients changes by their sum divided by max(c, least_reports), so that one report
+    changes an item by at most max_report_norm / least_reports.
     """
 
     phases = (REPORT,)
@@ -67,7 +67,7 @@ class GradientServer(ServerSide):
 
     @property
     def concern(self) -> str | None:
-        """A warning if the item vectors of `mf` are longer than honest devices can make them, else None."""
+        """A warning for the operator if the item vectors of `mf` are implausibly long, else None."""
         longer = implausible_length(self.item_vectors) if self._model.name == "mf" else None
         if longer is None:
             return None
@@ -99,15 +99,20 @@ class GradientServer(ServerSide):
 
     def check(self, address: Address, sender: Name, message: Any) -> None:
         if not isinstance(message, GradientReport):
-            raise RemoteProtocolError("the message of this phase must be a GradientReport.")
+            raise RemoteProtocolError(f"a report must be a GradientReport, got {type(message).__name__}.")
         if message.round_number != address.round_number:
-            raise RemoteProtocolError(f"round_number of the report must be {address.round_number}, the open round.")
+            raise RemoteProtocolError(
+                f"round_number of a report must be that of the open round, {address.round_number},"
+                f" got {message.round_number}."
+            )
         if message.gradients.shape[1] != self._model.item_width:
-            raise RemoteProtocolError(f"gradients must have {self._model.item_width} numbers each.")
+            raise RemoteProtocolError(
+                f"gradients must have {self._model.item_width} numbers each, got {message.gradients.shape[1]}."
+            )
         if len(message.items) == 0:
             return
         if message.items[-1] >= self._terms.n_items:
-            raise RemoteProtocolError(f"items of a report must be below {self._terms.n_items}, the number of items.")
+            raise RemoteProtocolError(f"items of a report must be below the number of items, {self._terms.n_items}.")
         if len(message.items) > self._terms.most_items:
             raise RemoteProtocolError(
                 f"a report must have at most {self._terms.most_items} items, got {len(message.items)}."
@@ -125,7 +130,7 @@ class GradientServer(ServerSide):
             )
 
     def close(self, address: Address, reports: Iterable[tuple[Name, Any]]) -> RoundOver:
-        """Add the mean of its reports to every item vector, or less if there are fewer than `least_reports`."""
+        """Change each item vector by the sum of its gradients divided by max(their number, `least_reports`)."""
         sums = np.zeros((self._terms.n_items, self._model.item_width))
         counts: IntArray = np.zeros(self._terms.n_items, dtype=np.int64)
         for _, report in reports:
@@ -138,7 +143,7 @@ class GradientServer(ServerSide):
 
     @property
     def largest_report(self) -> int:
-        """Size in bytes of a report with as many items as the terms allow."""
+        """The size in bytes of a report with as many items as the terms allow, including its envelope."""
         return 500 + self._terms.most_items * 4 * (1 + self._model.item_width)
 
     def _largest_gradient(self, round_number: int) -> float:
@@ -149,4 +154,4 @@ class GradientServer(ServerSide):
 
 def _check_finite(vectors: FloatArray) -> None:
     if not np.all(np.isfinite(vectors)):
-        raise ParameterError("item_vectors must be finite numbers.")
+        raise ParameterError("item_vectors must be finite numbers, got NaN or infinity.")

@@ -1,6 +1,6 @@
-"""The sentences about what the gradient protocols guarantee and what they do not, for statements, ledgers and labels.
+"""Texts about what the gradient protocols guarantee and what they do not, for results, ledgers, tables and figures.
 
-A *budget* here is the `budget` of a result, as in `run.json`. This module imports nothing heavy.
+The argument `budget` is the entry `budget` of a run's result, as in `run.json`. This module imports nothing heavy.
 """
 
 from collections.abc import Mapping
@@ -30,16 +30,19 @@ MALICIOUS_SERVER = "a malicious server"
 
 
 def selection_unit(profile_cap: int | None, rounds: str = ", over all rounds") -> str:
-    """Return the unit of the selections' budget: which pairs of profiles it makes indistinguishable.
+    """Return the phrase that says what the budget of selections covers, and between which profiles.
 
-    `rounds` is the phrase that says for which rounds the budget holds.
+    `rounds` is the part of the phrase that says for which rounds the budget holds.
     """
     cap = None if profile_cap is None else f"{profile_cap} ratings"
     return f"profile-level: which items are reported{rounds}, for {_profiles(cap)}"
 
 
 def ledger_unit(*, capped: bool) -> str:
-    """Return the unit of a device's ledger; `capped` says that every draw was calibrated from the public cap."""
+    """Return the phrase that says what the selections in a device's ledger cover, and between which profiles.
+
+    `capped` is True if every draw of permanent bits was calibrated for a public cap.
+    """
     cap = "the public cap" if capped else None
     return f"profile-level: which items are reported, over all rounds, for {_profiles(cap)}"
 
@@ -49,19 +52,23 @@ def _profiles(cap: str | None) -> str:
 
 
 def item_level_unit(n_rated: int) -> str:
-    """Return the unit of the item-level budget of a person with `n_rated` ratings."""
+    """Return the phrase that says what the item-level budget covers for a person with `n_rated` ratings."""
     return f"one rating replaced by another, for a person with {n_rated} ratings"
 
 
 def selection_not_covered(profile_cap: int | None, *, from_pairs: bool = False) -> list[str]:
-    """Return the list of what the selections' budget does not cover; `from_pairs` is for a model like `bpr`."""
+    """Return phrases for what the budget of selections does not cover; `from_pairs` is True for model `bpr`."""
     covered_by_cap = [] if profile_cap is not None else [COUNT]
     about_values = OPPOSITE_PULLS if from_pairs else EPSILON_G_CAVEAT
     return [VALUES, *covered_by_cap, about_values, MALICIOUS_SERVER, TAKING_PART]
 
 
 def ledger_not_covered(*, capped: bool, perturbed: bool) -> list[str]:
-    """Return the list of what a device's ledger does not cover; `perturbed` says that rating values got noise."""
+    """Return phrases for what the ledger of a device does not cover.
+
+    `capped` is True if every draw of permanent bits was calibrated for a public cap; `perturbed` is True if noise was
+    added to ratings (protocol isgld).
+    """
     sentences = [f"{VALUES}; value_rho is their realized loss, not a guarantee"]
     if not capped:
         sentences.append(COUNT)
@@ -74,17 +81,17 @@ def ledger_not_covered(*, capped: bool, perturbed: bool) -> list[str]:
 
 
 def plain_label(budget: Budget) -> str:
-    """Return the label of `plain`."""
+    """Return the label of a `plain` run for tables and figures."""
     return "plain, not private"
 
 
 def isgld_label(budget: Budget) -> str:
-    """Return the label of `isgld` with its budget."""
+    """Return the label of an `isgld` run for tables and figures, such as "isgld ε=4"."""
     return f"isgld ε={float(budget['epsilon']):g}" + (", clamped" if budget.get("clamp") else "")
 
 
 def sdcf_label(budget: Budget) -> str:
-    """Return the label of `sdcf` with its budgets; ε_g is left out for models without fake errors."""
+    """Return the label of an `sdcf` run for tables and figures, such as "sdcf ε_I=4, ε_g=4"."""
     fakes = budget.get("epsilon_g")
     shown = "" if fakes is None else ", α=∞" if float(fakes) == 0 else f", ε_g={float(fakes):g}"
     cap = f", cap {budget['profile_cap']}" if budget.get("profile_cap") else ""
@@ -92,22 +99,22 @@ def sdcf_label(budget: Budget) -> str:
 
 
 def plain_protects(budget: Budget) -> str:
-    """Return what `plain` protects: nothing."""
+    """Return the phrase that says what a `plain` run protects: nothing."""
     return "nothing"
 
 
 def isgld_protects(budget: Budget) -> str:
-    """Return what `isgld` protects and with which ε, in a few words."""
+    """Return the phrase that says what an `isgld` run protects, and with which ε."""
     return f"one rating's value: ε {float(budget['epsilon']):g}"
 
 
 def sdcf_protects(budget: Budget) -> str:
-    """Return what `sdcf` protects and with which ε, in a few words."""
+    """Return the phrase that says what an `sdcf` run protects, and with which ε."""
     return f"list of items: ε {float(budget['epsilon']):g} profile-level, all rounds"
 
 
 def numbers(budget: Budget) -> list[str]:
-    """Return the numbers of a budget statement, one sentence each, without the unit and what is not covered."""
+    """Return the numbers of a budget with their names, as one phrase for each kind of cost."""
     lines = []
     if float(budget["epsilon"]) < float("inf"):
         lines.append(f"ε = {float(budget['epsilon']):g} (δ = 0, {_counted(budget['rounds'])})")

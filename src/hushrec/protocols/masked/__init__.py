@@ -1,4 +1,4 @@
-"""The declaration of `masked`: by secure aggregation the server sees only noisy sums of the devices' clipped tables."""
+"""The declaration of the protocol `masked`, in which the server sees only noisy sums of the devices' clipped tables."""
 
 from hushrec.options import Option
 from hushrec.protocols.masked import wording

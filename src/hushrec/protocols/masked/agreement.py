@@ -1,24 +1,25 @@
-"""A plausibility test that compares the sum of one cohort with the sums of the others, against hostile tables.
+"""A plausibility test against hostile tables, which compares the sums of each cohort with those of the other cohorts.
 
-Cohorts are drawn at random, so that the sums of honest cohorts differ by chance alone. Let y be the sum of a block over
-n devices, y′ that of the other cohorts, over n′ devices, and r = n/n′. If all devices are honest, y − r y′ has mean 0,
-noise of a known variance v in each number, and a contribution of at most n (1 + r) E‖x‖² to its squared norm from the
-differences between people, where x is the block of one person's table. A squared norm with expectation T that is spread
-over at least k directions exceeds
+Devices are assigned to cohorts at random, so the sums of honest cohorts differ only by chance. Let y be the sum of a
+block over the n devices of one cohort, y′ its sum over the n′ devices of the other cohorts, and r = n/n′. If all
+devices are honest, y − r y′ has mean 0, and its expected squared norm has two parts. The noise contributes a known
+variance v for each entry. The differences between people contribute at most n (1 + r) E‖x‖², where x is one person's
+block. A squared norm with expectation T that is spread over at least k directions exceeds
 
     T (1 + z √(2/k) + z²/k)
 
-with probability of at most about exp(−z²/2). So d numbers of a block must not exceed the sum of two such bounds: one
-for the noise, with T = v d and k = d, and one for people, with T = n (1 + r) E‖x‖² and the directions in which they
-differ. The test is applied to:
+with probability at most about exp(−z²/2). The test allows the sum of two such bounds for d entries: one for the noise,
+with T = v d and k = d, and one for people, with T = n (1 + r) E‖x‖² and k the number of directions in which people
+differ. The tested entries are:
 
-- The whole block, with E‖x‖² ≤ C², the clip. All people may differ in the same direction.
-- Each row of an item block. A count is from 0 to ω_j, so that its mean square is at most ω_j times its mean, which is
-  estimated from the other cohorts. In other blocks the squared norm C² that clipping leaves is spread over items in
-  proportion to n_j ω_j², up to the factor `SLACK`. `RARE` more people than were counted may have rated an item.
-- The 2, 4, 8, … most popular items together, to detect a table that is false for many items. Whole profiles differ in
-  at least `DIRECTIONS` directions. In a round of counts the items are sorted by y + y′, whose noise is independent of
-  that of y − r y′.
+- In a block without a row per item: all entries. Clipping bounds E‖x‖² by C², and k = 1.
+- In an item block: each row, with k = 1. In a block of counts, one person's entry for item j is between 0 and ω_j, the
+  weight of the item, so its mean square is at most ω_j times its mean, which the other cohorts estimate. In other item
+  blocks, the squared norm C² is distributed over items in proportion to n_j ω_j², where n_j is the number of ratings,
+  up to a factor `SLACK`. `RARE` more people than counted may have rated an item.
+- In an item block: the rows of the 2, 4, 8, … most popular items together, and all rows, to detect a table that is
+  false for many items. Profiles differ in at least `DIRECTIONS` directions. For counts, popularity is y + y′, whose
+  noise is independent of the noise of y − r y′.
 
 The decision uses noisy sums only, so it costs no budget.
 """
@@ -44,7 +45,10 @@ ITEM_BLOCKS = (COUNTS, AUDIENCE, BIAS, FACTORS)
 def disagreements(
     learner: Learner[Any], sums: Sequence[Mapping[str, DecodedSum]], survivors: Sequence[int]
 ) -> list[float]:
-    """Return for each cohort how implausible its sums are beside those of the others: at most 1 if all are honest."""
+    """Return for each cohort how implausible its sums are compared with those of the others; 1 is the largest allowed.
+
+    `sums` has the decoded sums of each cohort by block name, `survivors` the number of devices of each cohort.
+    """
     found = []
     for cohort, devices in zip(sums, survivors, strict=True):
         rest = [other for other in sums if other is not cohort]
@@ -78,7 +82,7 @@ def _bound(expected: Any, directions: Any) -> Any:
 
 
 def _row_spread(learner: Learner[Any], name: str, means: FloatArray, devices: int) -> FloatArray:
-    """Return an upper bound on the mean square, over people, of each item's row of a block, `(n_items,)`."""
+    """Return a bound on the mean squared norm, over people, of each item's row in a person's block, `(n_items,)`."""
     weights, counts = learner.item_weights(name), learner.learned.counts
     if name == COUNTS:
         return np.asarray(weights * (np.maximum(means, 0.0) + RARE * weights / devices))

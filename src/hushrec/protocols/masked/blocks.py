@@ -1,7 +1,7 @@
-"""Compiled functions that compute one device's entries of each block of a round, before clipping.
+"""Compiled functions that compute one device's entries for each block of a round, before clipping and noise.
 
-They take the person's rated items and rows of the public table. Callers handle an empty profile, which sends exact
-zeros (`hushrec.protocols.masked.device`). Devices and the CPU engine call the same functions.
+Devices and the CPU engine call the same functions. Callers handle a person without ratings, whose entries are exact
+zeros.
 """
 
 import math
@@ -14,7 +14,10 @@ SECOND_MOMENTS = 10.0  # the second half of a curvature block is multiplied by t
 
 @njit(cache=True, nogil=True)
 def describe(items, taste_columns, spread, offset, usual_log):  # type: ignore[no-untyped-def]
-    """Return the description of a profile of h items: spread Σ columns / (h + offset), and log h − usual_log."""
+    """Return the vector that summarizes a person's items, `(n_columns + 1,)`.
+
+    For h items it is spread · Σ_j taste_columns[j] / (h + offset), followed by log h − usual_log.
+    """
     width = taste_columns.shape[1]
     found = np.zeros(width + 1)
     for item in items:
@@ -28,7 +31,7 @@ def describe(items, taste_columns, spread, offset, usual_log):  # type: ignore[n
 
 @njit(cache=True, nogil=True)
 def moment_entries(description):  # type: ignore[no-untyped-def]
-    """Return the entries of a moments block: the description, and the upper triangle of its outer product."""
+    """Return the entries of a moments block: the description, and the upper triangle of its outer product by rows."""
     width = len(description)
     found = np.empty(width + width * (width + 1) // 2)
     for k in range(width):  # a slice assignment takes seconds to compile
@@ -39,7 +42,7 @@ def moment_entries(description):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def fill_products(vector, out):  # type: ignore[no-untyped-def]
-    """Fill `out` with the upper triangle of vector vectorᵀ, row by row."""
+    """Fill `out` with the upper triangle of the outer product vector vectorᵀ, row by row."""
     place = 0
     for k in range(len(vector)):
         for c in range(k, len(vector)):
@@ -49,7 +52,7 @@ def fill_products(vector, out):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def audience_scores(description, centre, matrix, limit):  # type: ignore[no-untyped-def]
-    """Return the whitened description z = matrixᵀ(description − centre), scaled to norm limit · √K if longer."""
+    """Return the whitened description matrixᵀ(description − centre), K numbers, with norm at most limit · √K."""
     found = np.zeros(matrix.shape[1])
     for k in range(matrix.shape[0]):
         for c in range(matrix.shape[1]):
@@ -60,7 +63,10 @@ def audience_scores(description, centre, matrix, limit):  # type: ignore[no-unty
 
 @njit(cache=True, nogil=True)
 def factor_scores(mean, directions, limit):  # type: ignore[no-untyped-def]
-    """Return q = (Dᵀd, 1) for the taste d and directions D, with Dᵀd scaled to norm limit · √K if longer."""
+    """Return the vector (Dᵀd, 1) of a factor block, for the person's taste d = `mean` and D = `directions`.
+
+    Dᵀd, K numbers, is scaled down to norm limit · √K if it is longer.
+    """
     count = directions.shape[1]
     found = np.zeros(count + 1)
     for k in range(len(mean)):
@@ -73,7 +79,7 @@ def factor_scores(mean, directions, limit):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def shorten(vector, limit):  # type: ignore[no-untyped-def]
-    """Scale a vector of K entries in place to norm limit · √K if it is longer."""
+    """Scale a vector of K entries down to norm limit · √K, in place, if it is longer."""
     norm = norm_of(vector) / math.sqrt(max(len(vector), 1)) / limit
     if norm > 1.0:
         for k in range(len(vector)):
@@ -82,7 +88,10 @@ def shorten(vector, limit):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def norm_of(vector):  # type: ignore[no-untyped-def]
-    """Return the Euclidean norm; squares are added in the order of the entries, so that all engines agree."""
+    """Return the Euclidean norm of a vector.
+
+    Squares are added in the order of the entries, so that all engines get the same result.
+    """
     total = 0.0
     for value in vector:
         total += value * value
@@ -91,9 +100,9 @@ def norm_of(vector):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def item_entries(items, values, weights, scores):  # type: ignore[no-untyped-def]
-    """Return the rows value_j · ω_j · q of the h rated items as one array, `(h · K,)`.
+    """Return a person's rows of an item block, one for each of the h rated items, as one array `(h · K,)`.
 
-    ω_j is the item's entry of `weights`, and q the vector `scores` of length K.
+    The row of item j is its entry of `values` times weights[j] times the vector `scores` of length K.
     """
     width = len(scores)
     found = np.empty(len(items) * width)
@@ -106,9 +115,9 @@ def item_entries(items, values, weights, scores):  # type: ignore[no-untyped-def
 
 @njit(cache=True, nogil=True)
 def row_entries(items, weights, rows):  # type: ignore[no-untyped-def]
-    """Return the rows ω_j · q_j of the h rated items as one array, `(h · K,)`.
+    """Return a person's rows of an item block, one for each of the h items, as one array `(h · K,)`.
 
-    ω_j is the item's entry of `weights`, and q_j the row of `rows` for that rated item.
+    The row of item j is weights[j] times the row of `rows` for that item; `rows` has the order of `items`.
     """
     width = rows.shape[1]
     found = np.empty(len(items) * width)
@@ -121,9 +130,10 @@ def row_entries(items, weights, rows):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def curvature_entries(norm, clip, n_rated, scores):  # type: ignore[no-untyped-def]
-    """Return the curvature of an item block of this norm: the upper triangles of c h qqᵀ and (10/C) c² h qqᵀ.
+    """Return a person's entries of the curvature block, from which the server learns the effect of clipping.
 
-    h is `n_rated`, q `scores` and C `clip`; c = min(1, C/norm) is the factor by which clipping scales the block down.
+    They are the upper triangles of c h qqᵀ and (10/C) c² h qqᵀ, for h = `n_rated`, q = `scores` and C = `clip`. The
+    factor c = min(1, C/norm) is that by which clipping scales an item block of this norm down.
     """
     kept = 1.0 if norm <= clip else clip / norm
     size = len(scores) * (len(scores) + 1) // 2
@@ -138,9 +148,9 @@ def curvature_entries(norm, clip, n_rated, scores):  # type: ignore[no-untyped-d
 
 @njit(cache=True, nogil=True)
 def prior_entries(mean, covariance):  # type: ignore[no-untyped-def]
-    """Return the entries of a prior block: 2d and the upper triangle of V + ddᵀ − I, with √2 times the off-diagonal.
+    """Return a person's entries of a prior block, for the posterior mean d and covariance V of the person's taste.
 
-    d and V are the posterior mean and covariance of the person's taste.
+    They are 2d and the upper triangle of V + ddᵀ − I, in which off-diagonal entries are multiplied by √2.
     """
     length = len(mean)
     found = np.empty(length + length * (length + 1) // 2)
@@ -156,9 +166,10 @@ def prior_entries(mean, covariance):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def evaluation_entries(rows, residuals, mean, level, largest, count_unit):  # type: ignore[no-untyped-def]
-    """Return Σ (min(e², largest) − 1) of the model and of the bias model over h held-out ratings, and count_unit · h.
+    """Return three sums over a person's h held-out ratings, with which the server measures accuracy.
 
-    For residual y, the error e of the model is y − xᵀd, where d is `mean`; that of the bias model is y − `level`.
+    They are Σ (min(e², largest) − 1) for the errors e of the model, the same for the bias model, and count_unit · h.
+    For a residual y and item row x, the error is y − x · mean in the model, and y − level in the bias model.
     """
     found = np.zeros(3)
     for t in range(len(residuals)):
@@ -173,7 +184,7 @@ def evaluation_entries(rows, residuals, mean, level, largest, count_unit):  # ty
 
 @njit(cache=True, nogil=True)
 def level_of(residuals, offset):  # type: ignore[no-untyped-def]
-    """Return a person's level (user bias) in the bias model: Σ y / (h + offset) over residuals y."""
+    """Return a person's level (user bias) in the bias model: the sum of h residuals divided by h + offset."""
     total = 0.0
     for value in residuals:
         total += value

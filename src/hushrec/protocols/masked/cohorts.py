@@ -1,10 +1,10 @@
-"""One attempt of a masked round, with one cohort or with several that go through its phases in parallel.
+"""One attempt of a masked round, in one cohort or in several cohorts that go through the phases in parallel.
 
-All devices are asked for keys at once. If more devices answer than one sum can hold, they are split into cohorts at
-random; each cohort has its own roster, masks, noise and sum, and each device is in one cohort. A cohort with too few
-devices is given up, and the others continue: the noise is sized for a single cohort, so that the guarantee of a sum
-does not depend on other cohorts. The split depends on the server's secret, the announcement and the suspects: no device
-can choose its cohort, and a restarted server draws the same cohorts.
+The server asks all devices for keys at once. If more devices reply than one sum can hold, they are split into cohorts
+at random. Each cohort has its own roster, masks, noise and sum, and each device is in at most one cohort. A cohort in
+which too few devices remain is given up, and the others continue; the noise is sized for a single cohort, so the
+guarantee of a sum does not depend on other cohorts. The split is computed from the server's secret, the announcement
+and the suspects: no device can choose its cohort, and a restarted server makes the same split.
 """
 
 import hmac
@@ -23,9 +23,10 @@ from hushrec.protocols.masked.terms import MaskedTerms
 
 
 def cohort_sizes(devices: int, smallest: int, largest: int) -> list[int]:
-    """Return the size of each cohort: at most `largest`, on average at least midway between `smallest` and `largest`.
+    """Return the size of each cohort for this number of devices: at most `largest`, and close to equal.
 
-    If there are too many devices for one cohort but too few for two, some are left out.
+    With several cohorts, the mean size is at least midway between `smallest` and `largest`. If there are too many
+    devices for one cohort but too few for two, some devices are left out.
     """
     count = max(devices // largest, math.floor(devices / ((smallest + largest) / 2)), 1)
     used = min(devices, count * largest)
@@ -35,10 +36,11 @@ def cohort_sizes(devices: int, smallest: int, largest: int) -> list[int]:
 def draw_cohorts(
     names: Collection[bytes], sizes: Sequence[int], secret: bytes, context: bytes, suspects: Collection[bytes] = ()
 ) -> list[list[bytes]]:
-    """Return the members of each cohort: names in the order of HMAC-SHA256(secret, label ‖ a ‖ name), cut by size.
+    """Return the names of the members of each cohort, drawn at random with the given sizes.
 
-    Suspects are spread evenly over the cohorts, so that the good sums clear as many of them as possible. If some
-    devices must be left out, suspects are left out first.
+    Names are sorted by HMAC-SHA256(secret, label ‖ context ‖ name) and dealt to the cohorts. Suspects are spread
+    evenly, so that plausible sums clear as many of them as possible. If some devices must be left out, suspects go
+    first.
     """
     key = COHORTS_LABEL + context
     order = sorted(names, key=lambda name: hmac.digest(secret, key + name, "sha256"))
@@ -50,7 +52,7 @@ def draw_cohorts(
 
 
 class Attempt:
-    """One attempt of a round; `cohorts` are those that continue, `given_up` those with too few devices."""
+    """One attempt of a round on the server; `cohorts` continue, and `given_up` are the cohorts that have failed."""
 
     def __init__(
         self,
@@ -66,38 +68,38 @@ class Attempt:
 
     @property
     def phase(self) -> Phase:
-        """The current phase, which is the same for all cohorts."""
+        """The current phase, which is the same in all cohorts that continue."""
         return self.cohorts[0].phase
 
     @property
     def is_single(self) -> bool:
-        """Whether the attempt has had only one cohort."""
+        """Whether the attempt has only one cohort, counting those that were given up."""
         return len(self.cohorts) + len(self.given_up) == 1
 
     @property
     def asked(self) -> frozenset[bytes]:
-        """Names of the devices that the current phase asks."""
+        """The names of the devices that the server asks for a report in the current phase."""
         return frozenset().union(*(cohort.asked for cohort in self.cohorts))
 
     @property
     def survivors(self) -> frozenset[bytes]:
-        """Names of the devices whose tables are in the sums."""
+        """The names of the devices whose tables are in the sums of the cohorts."""
         return frozenset().union(*(cohort.survivors for cohort in self.cohorts))
 
     @property
     def sum(self) -> Table:
-        """The sum over all cohorts, modulo 2³²."""
+        """The sum of the tables of all cohorts that have a sum, modulo 2³²."""
         found = np.zeros(self.terms.table_size(self.announcement.round_number), dtype=np.uint32)
         for cohort in self.cohorts:
             found += 0 if cohort.sum is None else cohort.sum
         return found
 
     def questions(self) -> Iterator[tuple[bytes, Any]]:
-        """Return (name, message) for each device that the current phase asks."""
+        """Return an iterator over (name, message) for each device that is asked for a report in the current phase."""
         return ((name, cohort.question(name)) for cohort in self.cohorts for name in cohort.asked)
 
     def check(self, device: bytes, message: Any) -> None:
-        """Raise `RemoteProtocolError` for a report that the device's cohort would refuse; change nothing."""
+        """Raise `RemoteProtocolError` if the device's cohort would refuse this report. The report is not stored."""
         self._cohort_of(device).check(device, message)
 
     def number_of(self, device: bytes) -> int:
@@ -105,11 +107,11 @@ class Attempt:
         return self.cohorts.index(self._cohort_of(device))
 
     def receive_sum(self, devices: Sequence[bytes], total: Table) -> None:
-        """Add the sum of the tables of these devices, which must be in the same cohort."""
+        """Add the sum of these devices' tables to the sum of their cohort; all must be in the same cohort."""
         self._cohort_of(devices[0]).receive_sum(devices, total)
 
     def close(self, reports: Iterable[tuple[bytes, Any]]) -> None:
-        """Close the current phase with these reports; raise `AttemptFailed` if every cohort has too few."""
+        """Close the current phase with these reports; raise `AttemptFailed` if every cohort fails."""
         for device, message in reports:
             self._cohort_of(device).receive(device, message)
         if self.phase is Phase.KEYS:
@@ -138,4 +140,4 @@ class Attempt:
         for cohort in self.cohorts:
             if cohort.is_asked(device):
                 return cohort
-        raise RemoteProtocolError("a device must report only if the phase asks it.", status_hint=409)
+        raise RemoteProtocolError("a device must report only if it is asked in this phase.", status_hint=409)

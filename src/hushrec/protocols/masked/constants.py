@@ -1,6 +1,6 @@
-"""The public constants of model `gp` under the masked protocol, the same in every run; ratings are on the scale 1 to 5.
+"""The public constants of model `gp` in the masked protocol, which are the same in every run.
 
-They were chosen on validation parts of ML-100K and ML-1M.
+They were chosen on validation data of ML-100K and ML-1M. Ratings are on the scale 1 to 5.
 """
 
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Constants:
-    """Initial values of learning, item weights in blocks, and scales of learned columns."""
+    """The constants of model `gp`: initial values, item weights in blocks, and scales of learned columns."""
 
     centre: float = 3.5  # the predicted rating before the first round
     noise: float = 0.8  # residual variance of a rating, given taste and item

@@ -1,4 +1,4 @@
-"""The device side of model `gp`: computes the blocks of a masked round from the public table and the own ratings."""
+"""The device side of model `gp`: computes the blocks of a round from the public table and the person's ratings."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -26,7 +26,7 @@ LOWEST, HIGHEST = 1.0, 5.0  # range of ratings on the common scale
 
 
 class Entries(NamedTuple):
-    """A device's entries of one block: values at positions of the flattened block, zeros elsewhere."""
+    """A device's entries of one block: `values` at `positions` of the flattened block, and zeros elsewhere."""
 
     values: FloatArray
     positions: IntArray | None  # None if `values` is the whole block
@@ -35,10 +35,10 @@ class Entries(NamedTuple):
 def check_profile(items: IntArray, values: FloatArray, n_items: int) -> None:
     """Raise `ParameterError` unless items are distinct, ascending and in the catalogue, with one rating each.
 
-    The price of a block assumes that an item occurs once.
+    Item blocks have one row per item, so an item must not occur twice.
     """
     if len(items) != len(values) or np.any(np.diff(items) <= 0):
-        raise ParameterError("items of a profile must be in ascending order and distinct, with one rating each.")
+        raise ParameterError("items of a profile must be distinct and in ascending order, with one rating each.")
     if len(items) and not (items[0] >= 0 and items[-1] < n_items):
         raise ParameterError(f"items of a profile must be at least 0 and below n_items = {n_items}.")
     if not np.all((values >= LOWEST) & (values <= HIGHEST)):
@@ -54,10 +54,10 @@ def round_entries(
     held: Held = NO_RATINGS,
     constants: Constants = CONSTANTS,
 ) -> list[Entries]:
-    """Return this device's entries of each block of a round, before clipping. Private.
+    """Return this device's entries for each block of a round, before clipping and noise. They are private.
 
-    `held` are the held-out ratings, which only the evaluation block uses. An empty profile gives exact zeros without
-    evaluating any formula.
+    `held` has the held-out ratings, which only the evaluation block uses. A person without ratings gets exact zeros,
+    without any computation.
     """
     from hushrec.models import gp  # compiled: imported where it is used
     from hushrec.protocols.masked import blocks as block_maths

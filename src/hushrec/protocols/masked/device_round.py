@@ -3,13 +3,14 @@
     state      message      → report         next state
     Idle       Announcement → PublicKeys     Keyed       draws fresh secrets
     Keyed      Roster       → SealedShares   Shared      draws neighbours
-    Shared     Partners     → MaskedTable    Sent        charges the ledger and deletes the device's own secrets
+    Shared     Partners     → MaskedTable    Sent        computes the table and deletes the device's own secrets
     Sent       Survivors    → Consent        Consented   signs one list of survivors
     Consented  Quorum       → Unmasking      Idle        deletes the shares of other devices
 
-A state is an immutable value. A device that stores it together with the report, before it sends the report, can be
-stopped at any moment. A refused message changes nothing. A newer announcement ends an attempt in any state; an older or
-repeated one is refused, so that a device never reports twice in an attempt.
+A state is an immutable object. A device stores the new state together with the report before it sends the report, so
+that it can be stopped at any moment. A refused message changes nothing. An announcement of a later attempt is accepted
+in any state and ends the open attempt. An announcement of the same or an earlier attempt is refused, so that a device
+never reports twice in an attempt.
 """
 
 from collections.abc import Callable, Mapping
@@ -40,14 +41,14 @@ from hushrec.randomness import RandomStream
 
 @dataclass(frozen=True)
 class Idle:
-    """The state between attempts; `place` is the last (round, attempt) in which the device reported."""
+    """The state of a device between attempts; `place` is the last (round, attempt) in which the device reported."""
 
     place: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, repr=False)
 class Keyed:
-    """The state after the device has published its keys."""
+    """The state of a device after it has sent its public keys."""
 
     announcement: Announcement
     secrets: secagg.Secrets
@@ -56,7 +57,7 @@ class Keyed:
 
 @dataclass(frozen=True, repr=False)
 class Shared:
-    """The state after the device has sent sealed shares for its neighbours."""
+    """The state of a device after it has sent encrypted shares of its secrets for the neighbours `drawn`."""
 
     announcement: Announcement
     secrets: secagg.Secrets
@@ -67,7 +68,7 @@ class Shared:
 
 @dataclass(frozen=True, repr=False)
 class Sent:
-    """The state after the device has sent its masked table; it holds shares of other devices' secrets."""
+    """The state of a device after it has sent its masked table; `held` are its shares of other devices' secrets."""
 
     announcement: Announcement
     roster: Roster
@@ -78,7 +79,7 @@ class Sent:
 
 @dataclass(frozen=True, repr=False)
 class Consented:
-    """The state after the device has signed a list of survivors."""
+    """The state of a device after it has signed the list `survivors`."""
 
     sent: Sent
     survivors: frozenset[int]
@@ -97,10 +98,10 @@ NEXT_STATE: dict[type, dict[type, type]] = {
 
 
 class DeviceRound:
-    """The state machine of one device in one run.
+    """The state machine of one device in the rounds of one masked run.
 
-    `make_upload` returns the device's table of a round, as integers with noise but without masks, and charges the
-    ledger.
+    `make_upload` takes a round number and returns the device's table with noise but without masks. The caller must
+    charge the ledger for that table before it sends the report.
     """
 
     def __init__(
@@ -119,9 +120,10 @@ class DeviceRound:
         self.state: State = Idle() if state is None else state
 
     def report(self, message: Any, *, table_digest: bytes, rng: RandomStream) -> Any:
-        """Return the report on a message of the server and enter the next state; an error leaves the state unchanged.
+        """Return the report in reply to a message of the server, and enter the next state.
 
-        `table_digest` is the hash of the public table that this device holds and has checked.
+        Raise `RemoteProtocolError` for an unacceptable message, and keep the state. `table_digest` is the hash of the
+        public table that this device has.
         """
         accepted = NEXT_STATE[type(self.state)]
         if type(message) not in accepted:
@@ -149,13 +151,22 @@ class DeviceRound:
 
     def _publish_keys(self, message: Announcement, table_digest: bytes, rng: RandomStream) -> tuple[State, Any]:
         if message.run_id != self._run_id or not message.is_signed_by(self._server_key):
-            raise RemoteProtocolError("announcement must be for this run and signed by the server that was joined.")
+            raise RemoteProtocolError(
+                "announcement must be for this run and signed by the server that this device joined. Do not report."
+            )
         if message.terms_digest != self._terms.digest:
-            raise RemoteProtocolError("terms_digest must be that of the terms that this device accepted.")
+            raise RemoteProtocolError(
+                "terms_digest must be the hash of the terms that this device accepted. Do not report."
+            )
         if message.table_digest != table_digest:
-            raise RemoteProtocolError("table_digest must be that of the public table that this device holds.")
+            raise RemoteProtocolError(
+                "table_digest must be the hash of the public table that this device has. Fetch the public table again."
+            )
         if message.place <= self.place:
-            raise RemoteProtocolError(f"round and attempt must be later than {self.place}, got {message.place}.")
+            raise RemoteProtocolError(
+                f"round and attempt must be later than those of the last announcement, {self.place}, got"
+                f" {message.place}."
+            )
         self._terms.table_size(message.round_number)  # raises for a round that the plan does not have
         secrets = secagg.draw_secrets(rng=rng)
         keys = secagg.make_keys(secrets, message.digest, self._device, self._identity)
@@ -170,15 +181,16 @@ class DeviceRound:
         return Shared(state.announcement, state.secrets, roster, own, drawn), reply
 
     def _send_table(self, state: Shared, message: Partners) -> tuple[State, Any]:
-        """Charge the ledger and mask the table; the next state no longer holds the device's own secrets."""
+        """Return the next state, which no longer contains the device's own secrets, and the masked table."""
         roster, own = state.roster, state.own
         inbox = dict(zip(map(int, message.senders), message.sealed, strict=True))
         partners = positions_in(message.partners, len(roster))
         pairing = secagg.accept_partners(roster, own, state.drawn, partners, inbox, self._terms.rules)
         held = secagg.open_shares(state.secrets, roster, own, inbox)
         upload = self._make_upload(state.announcement.round_number)
-        if upload.shape != (self._terms.table_size(state.announcement.round_number),):
-            raise LocalProtocolError("make_upload must return one integer for each number of the round's blocks.")
+        size = self._terms.table_size(state.announcement.round_number)
+        if upload.shape != (size,):
+            raise LocalProtocolError(f"make_upload must return a table of shape ({size},), got {upload.shape}.")
         table = secagg.mask_table(state.secrets, roster, own, pairing, upload)
         return Sent(state.announcement, roster, own, pairing, held), MaskedTable(table)
 
@@ -201,12 +213,12 @@ class DeviceRound:
 
     @property
     def place(self) -> tuple[int, int]:
-        """Round and attempt of the last announcement that this device answered."""
+        """The (round, attempt) of the last announcement that this device replied to."""
         return place_of(self.state)
 
 
 def place_of(state: State) -> tuple[int, int]:
-    """Return round and attempt of the last announcement that a device in this state answered."""
+    """Return the (round, attempt) of the last announcement that a device in this state replied to."""
     if isinstance(state, Idle):
         return state.place
     return (state.sent if isinstance(state, Consented) else state).announcement.place

@@ -1,4 +1,4 @@
-"""The device side of the masked protocol: it reports by a `DeviceRound`, pays for its tables, and predicts."""
+"""The device side of the masked protocol: computes reports with a `DeviceRound`, their costs, and predictions."""
 
 from collections.abc import Callable
 from typing import Any
@@ -27,9 +27,10 @@ from hushrec.randomness import Purpose, Randomness
 
 
 class MaskedDevice(DeviceSide):
-    """The device side of the masked protocol for one person.
+    """The computations of a device in the masked protocol, under the terms that it accepted.
 
-    `fraction`, k, scales the norm bound of the person's tables down to a budget smaller than the run's.
+    `fraction` is the share of the norm bound that the person's tables may use; it is below 1 for a person whose budget
+    is smaller than the run's.
     """
 
     def __init__(self, terms: MaskedTerms, model: Any, fraction: float) -> None:
@@ -37,7 +38,7 @@ class MaskedDevice(DeviceSide):
         if model.columns.n_items < terms.n_items:
             raise RemoteProtocolError(
                 f"terms must be for at most {model.columns.n_items} items, the size of the catalogue, got"
-                f" {terms.n_items}."
+                f" {terms.n_items}. Do not join."
             )
         learning = type(learning_of(model))
         self._learning = learning(model.columns.first(terms.n_items))
@@ -60,7 +61,7 @@ class MaskedDevice(DeviceSide):
     def report(self, private: Private, address: Address, message: Any, draws: Any = None) -> Report:
         if private.membership is None or (private.public is None and isinstance(message, Announcement | Partners)):
             raise LocalProtocolError(
-                "a device must have joined the run and fetched its public table before it reports."
+                "a device must have joined the run and fetched the public table before it reports. Fetch the table."
             )
         upload = _Upload(self._terms, self._learning, self._fraction, private, address.attempt)
         device = _device_round(self._terms, private.membership, upload, attempt_in(private.state))
@@ -71,6 +72,7 @@ class MaskedDevice(DeviceSide):
         if device.place != (address.round_number, address.attempt):
             raise RemoteProtocolError(
                 f"message must be for the round and attempt of its envelope, {address}, got {device.place}."
+                " Do not report."
             )
         return Report(reply, make_state(device.state, upload.spent), upload.events)
 
@@ -78,11 +80,12 @@ class MaskedDevice(DeviceSide):
         return {"table": spent_in(state).charged()}
 
     def begin_again(self, private: Private, reported: int) -> tuple[State, list[Event]]:
-        """Return the state without secrets, and an event that charges the rest of the run's budget if it may be spent.
+        """Return the state without secrets, and the events to charge before the device joins again with a new key.
 
-        That is the case if the old key last reported, in round `reported`, after this store did: another copy of the
-        store may have spent the rest. This device then sends zeros with noise in the remaining rounds, which nobody can
-        distinguish from other tables.
+        If `reported`, the last round in which the server has a report under the old key, is later than this store
+        knows, another copy of the store may have spent all that is left of the run's budget. The event then charges
+        that rest, and the device sends zeros with noise in the remaining rounds, which nobody can distinguish from
+        other tables.
         """
         spent, priced = spent_in(private.state), self._terms.priced
         if reported <= int(private.state["place"][0]) or priced.is_exact:
@@ -99,7 +102,7 @@ class MaskedDevice(DeviceSide):
         super().check_public(public)
         if self._learning.table_from(public).n_items != self._terms.n_items:
             raise RemoteProtocolError(
-                f"the public table must have one row for each of {self._terms.n_items} items. Do not use it."
+                f"the public table must have one row for each of {self._terms.n_items} items. Do not use this table."
             )
 
     @property
@@ -135,10 +138,10 @@ class MaskedDevice(DeviceSide):
 
 
 class _Upload:
-    """A callable that returns the device's table of a round; afterwards `spent` and `events` hold its cost.
+    """A function object that computes the device's table of a round; `spent` and `events` then have its cost.
 
-    A device whose run budget or ledger does not allow the cost sends zeros with full noise, which nobody can
-    distinguish from other tables.
+    If the budget of the run or the ledger does not allow the cost, the table has zeros with full noise, which nobody
+    can distinguish from other tables.
     """
 
     def __init__(self, terms: MaskedTerms, learning: Learning, fraction: float, private: Private, attempt: int) -> None:
@@ -172,7 +175,7 @@ class _Upload:
         return [BlockValues(own.values, own.positions) for own in entries]
 
     def _parts(self) -> tuple[Held, Held]:
-        """Return the ratings that the run learns from, and the held-out ratings that measure its accuracy."""
+        """Return the ratings to learn from, and the held-out ratings with which the run measures its accuracy."""
         items, values, priced = self._private.items, self._private.values, self._terms.priced
         if not priced.plan.holds_out:
             return Held(items, values), NO_RATINGS

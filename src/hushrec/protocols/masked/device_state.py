@@ -1,7 +1,7 @@
-"""The stored state of a device of a masked run, as arrays: the costs of the run, and the open attempt.
+"""The stored state of a device in a masked run: the cost of the run so far and the open attempt, packed into arrays.
 
-The attempt holds secrets of this device and shares of other devices' secrets. It is stored together with the report of
-its phase, and replaced by `NO_ATTEMPT` when the attempt is over.
+The attempt contains secrets of this device and shares of other devices' secrets. It is stored together with the report
+of its phase, and replaced by `NO_ATTEMPT` when the attempt is over.
 """
 
 from dataclasses import astuple
@@ -20,12 +20,12 @@ NO_ATTEMPT: npt.NDArray[np.uint8] = np.empty(0, dtype=np.uint8)
 
 
 def new_state() -> State:
-    """Return the state of a device before its first round."""
+    """Return the stored arrays of a device before its first round: no attempt and no cost."""
     return make_state(rounds.Idle(), TableAccountant())
 
 
 def make_state(attempt: rounds.State, spent: TableAccountant) -> State:
-    """Pack the state of the attempt and the costs of this run into arrays."""
+    """Return the arrays that store the state of the attempt and the cost of this run so far."""
     packed = NO_ATTEMPT
     if not isinstance(attempt, rounds.Idle):
         name = type(attempt).__name__
@@ -38,7 +38,7 @@ def make_state(attempt: rounds.State, spent: TableAccountant) -> State:
 
 
 def attempt_in(state: State) -> rounds.State:
-    """Return the state of the attempt that is stored in the arrays."""
+    """Return the state of the attempt that these arrays store; `Idle` if no attempt is open."""
     if not len(state["attempt"]):
         return rounds.Idle((int(state["place"][0]), int(state["place"][1])))
     name, packed = msgspec.msgpack.decode(state["attempt"].tobytes(), type=tuple[str, msgspec.Raw])
@@ -47,11 +47,11 @@ def attempt_in(state: State) -> rounds.State:
 
 
 def spent_in(state: State) -> TableAccountant:
-    """Return the costs of this run that are stored in the arrays."""
+    """Return the cost of this run so far that these arrays store."""
     tables, *costs = state["spent"].tolist()
     return TableAccountant(int(tables), *costs)
 
 
 def at_rest(state: State) -> State:
-    """Return the arrays without the attempt and its secrets."""
+    """Return a copy of the stored arrays without the open attempt and its secrets."""
     return {**state, "attempt": NO_ATTEMPT}

@@ -1,13 +1,14 @@
-"""The conversion of a block of real numbers to integers modulo 2³² and back, after [Kairouz2021].
+"""The conversion of a block of d real numbers to integers modulo 2³² and back, after [Kairouz2021].
 
-A device clips its block to norm C, divides by the grid γ = C/q, rounds stochastically, and adds its share of discrete
-Gaussian noise. Rounding increases the norm of a vector. With probability 1 − β the squared norm of the integers is at
+A device clips its block to norm C, divides it by the grid γ = C/q, rounds stochastically, and adds discrete Gaussian
+noise of variance V. Rounding can increase the norm. With probability 1 − β the squared norm of the integers is at
 most::
 
     Δ² = ⌈q² + d/4 + √(2 ln 1/β) (q + √d/2)⌉,    β = 10⁻³
 
-and a device whose integers are longer truncates them toward zero instead, which cannot exceed the clip. So Δ² *always*
-holds, and the budget is priced with it. An error before the final check of the integers cannot harm privacy.
+If the integers are longer, the device truncates toward zero instead of rounding, which cannot exceed the clip. So the
+bound Δ² *always* holds, and the budget is priced with it. The norm of the integers is checked last, so that a mistake
+in an earlier step cannot harm privacy.
 
 The grid is as fine as arithmetic modulo 2³² allows: the sum over n devices must not overflow, n Δ + 10 √(nV) < 2³¹. An
 overflow would harm accuracy, never privacy.
@@ -39,7 +40,7 @@ _DEVIATION = math.sqrt(2 * math.log(1 / BETA))
 
 @dataclass(frozen=True)
 class BlockCode:
-    """The public parameters by which every device of a run converts one block to integers."""
+    """The public parameters with which every device of a run converts one block to integers and adds noise."""
 
     size: int  # d, number of entries of the block
     clip: float  # C
@@ -49,13 +50,13 @@ class BlockCode:
 
     @property
     def grid(self) -> float:
-        """The grid γ = C/q: the real value of one integer unit."""
+        """The grid γ = C/q: the real number that one unit of the integers stands for."""
         return self.clip / self.clip_units
 
     def event(self, cohort: Cohort, fraction: float = 1.0) -> BlockSent:
-        """Return the budget event of a device that sends this block using `fraction` of the norm bound.
+        """Return the budget event of a device that sends this block and uses `fraction` of the norm bound.
 
-        The noise in the sum is counted for the honest devices of the smallest cohort.
+        The event counts only the noise of the honest devices in the smallest cohort.
         """
         distance = 0.0
         if self.share_variance:
@@ -65,10 +66,10 @@ class BlockCode:
 
 
 def code_block(size: int, clip: float, share: float, *, mu: float, cohort: Cohort) -> BlockCode:
-    """Return the code with the finest grid for which the sum over the whole cohort cannot overflow.
+    """Return the code of a block with the finest grid for which the sum over the whole cohort does not overflow.
 
-    The clip has at most 2¹⁶ grid units. `share` is the block's share of μ². Raises `ParameterError` if the block or the
-    cohort is so large that rounding would increase the norm by more than a quarter.
+    The clip has at most 2¹⁶ grid units. `share` is the block's share of μ². Raise `ParameterError` if the block or the
+    cohort is so large that rounding could increase the norm by more than a quarter.
     """
     coarse, fine = 0, FINEST_CLIP + 1  # `coarse` fits, `fine` does not
     while fine - coarse > 1:
@@ -77,16 +78,17 @@ def code_block(size: int, clip: float, share: float, *, mu: float, cohort: Cohor
     limit = norm_bound(coarse, size) if coarse else 0
     if coarse == 0 or limit > (LARGEST_ROUNDING_COST * coarse) ** 2:
         raise ParameterError(
-            f"devices must be fewer for sums modulo 2^32 of blocks with {size} numbers, got {cohort.devices}. "
-            "Split the cohort."
+            f"devices of a cohort must be fewer for a block of {size} numbers, or sums modulo 2^32 would overflow, got"
+            f" {cohort.devices}. Split the cohort."
         )
     return BlockCode(size, float(clip), coarse, limit, share_variance(limit, mu, share, cohort))
 
 
 def norm_bound(clip_units: float, size: int) -> int:
-    """Return the bound Δ² = ⌈q² + d/4 + √(2 ln 1/β)(q + √d/2)⌉ on the squared norm of a block's integers.
+    """Return Δ², the bound on the squared norm of a block's integers: ⌈q² + d/4 + √(2 ln 1/β)(q + √d/2)⌉.
 
-    The bound holds with probability 1 − β. q is `clip_units`, the clip in units of the grid, and d is `size`.
+    q is `clip_units`, the clip in units of the grid, and d is `size`. Stochastic rounding stays within the bound with
+    probability 1 − β.
     """
     return math.ceil(clip_units**2 + size / 4 + _DEVIATION * (clip_units + math.sqrt(size) / 2))
 
@@ -98,10 +100,10 @@ def _fits(units: int, size: int, share: float, mu: float, cohort: Cohort) -> boo
 
 
 def clip_of_norm(code: BlockCode, norm_squared: int) -> float:
-    """Return the clip, in grid units, of a device whose integers may have a squared norm of at most `norm_squared`.
+    """Return the clip, in grid units, for a device whose integers may have a squared norm of at most `norm_squared`.
 
-    It is the largest x with x² + d/4 + √(2 ln 1/β)(x + √d/2) ≤ `norm_squared`, at most q, or 0 if there is none. With
-    this clip truncation stays rare for a person whose own budget is smaller than the run's.
+    A person whose budget is smaller than the run's has a smaller norm bound. The result is the largest x up to q with
+    x² + d/4 + √(2 ln 1/β)(x + √d/2) ≤ `norm_squared`, or 0 if there is none, so that the device rarely has to truncate.
     """
     constant = code.size / 4 + _DEVIATION * math.sqrt(code.size) / 2
     discriminant = _DEVIATION**2 / 4 + norm_squared - constant
@@ -116,11 +118,11 @@ def encode_block(
     norm_squared: int | None = None,
     rounding: RandomStream,
 ) -> IntArray:
-    """Return the integers of one block before noise, `(size,)`. Private: pass them to `add_share` only.
+    """Return the integers of one block before noise, `(size,)`. They are private: pass them to `add_share` only.
 
-    `values` are the block's entries at `positions`, or all entries; entries elsewhere are exact zeros and stay zeros.
-    `norm_squared` is the person's own bound, at most that of the code. Finally the squared norm of the integers is
-    computed without overflow; if it exceeds the bound, all integers are zero.
+    `values` are the block's entries at `positions`, or all entries if that is None; all other entries are zero.
+    `norm_squared` is the bound on the squared norm of this person's integers, by default that of the code. If the final
+    integers exceed it, all of them are set to zero.
     """
     from hushrec.protocols.masked.rounding import round_block  # compiled: Numba is imported where it is used
 
@@ -136,7 +138,7 @@ def encode_block(
 
 
 def exact_norm_squared(integers: IntArray) -> int:
-    """Return the sum of squares of any 64-bit integers, without overflow."""
+    """Return the sum of the squares of 64-bit integers, exact also if it does not fit into 64 bits."""
     largest = max(int(integers.max(initial=0)), -int(integers.min(initial=0)))
     if largest**2 * max(len(integers), 1) < 2**63:
         return int(np.dot(integers, integers))
@@ -144,13 +146,13 @@ def exact_norm_squared(integers: IntArray) -> int:
 
 
 def add_share(code: BlockCode, integers: IntArray, *, noise: RandomStream) -> Table:
-    """Return the integers plus this device's share of the noise, modulo 2³², ready to be masked and sent."""
+    """Return the integers of one block plus this device's discrete Gaussian noise, modulo 2³², ready to be masked."""
     shares = discrete_gaussian(code.share_variance).draw(code.size, rng=noise)
     return (integers + shares).astype(np.uint32)
 
 
 class DecodedSum(NamedTuple):
-    """The noisy sum of one block over the survivors, as real numbers, and the variances of its noise and rounding."""
+    """The noisy sum of one block over the survivors, as real numbers, and the variance of each entry's error."""
 
     values: FloatArray  # (size,)
     noise_variance: float  # survivors · V γ²
@@ -158,9 +160,9 @@ class DecodedSum(NamedTuple):
 
 
 def decode_sum(code: BlockCode, total: Table, survivors: int) -> DecodedSum:
-    """Return the real numbers for the sum modulo 2³² of one block over `survivors` devices.
+    """Convert `total`, the sum modulo 2³² of one block over `survivors` devices, to real numbers.
 
-    The integers are interpreted as signed, −2³¹ … 2³¹ − 1, and multiplied by γ.
+    The integers are interpreted as signed, from −2³¹ to 2³¹ − 1, and multiplied by the grid.
     """
     if total.shape != (code.size,):
         raise ParameterError(f"total must have shape ({code.size},), got {total.shape}.")
@@ -169,13 +171,13 @@ def decode_sum(code: BlockCode, total: Table, survivors: int) -> DecodedSum:
 
 
 def add_decoded(parts: Sequence[DecodedSum]) -> DecodedSum:
-    """Return the sum of one block over several cohorts; the variances add up as well."""
+    """Return the sum of one block over several cohorts, given its sum in each; the variances are added up as well."""
     columns = zip(*parts, strict=True)
     return DecodedSum(*(sum(column[1:], start=column[0]) for column in columns))
 
 
 def split_table(codes: Sequence[BlockCode], table: Table) -> list[Table]:
-    """Split the table of a round into its blocks, in order."""
+    """Return the blocks of a round's table, in the order of `codes`."""
     ends = np.cumsum([code.size for code in codes])
     if table.shape != (ends[-1],):
         raise ParameterError(f"table must have shape ({ends[-1]},), got {table.shape}.")
@@ -183,7 +185,7 @@ def split_table(codes: Sequence[BlockCode], table: Table) -> list[Table]:
 
 
 def is_plausible(code: BlockCode, total: Table, survivors: int) -> bool:
-    """Return whether the tables of n honest devices can have this sum: ‖sum‖ ≤ n Δ + √(nV) (√d + 8).
+    """Return whether n = `survivors` honest devices can have this sum of a block: ‖sum‖ ≤ n Δ + √(nV) (√d + 8).
 
     The noise of honest devices exceeds the last term with probability below exp(−32). A hostile table of arbitrary
     integers makes the sum far longer. The decision uses only the noisy sum, so it costs no budget.

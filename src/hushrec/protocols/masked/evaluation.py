@@ -1,13 +1,15 @@
 """Federated evaluation: the rounds of a masked run measure its accuracy on held-out ratings of the devices.
 
-A device holds out the rating of an item if a random stream seeded by the device's name says so: the choice is the same
-in every round and does not depend on ratings. In each round except the first the device sends, for h held-out ratings,
+Each device holds out about 5 % of its ratings. A random stream that is seeded by the device's name selects them, so the
+choice is the same in every round and does not depend on the ratings. In each round except the first, a device with h
+held-out ratings sends an evaluation block of three numbers::
 
-    Σ (min(e², 9) − 1) of the model's errors e,   the same of the bias model,   h/2,
+    Σ (min(e², 9) − 1) over the errors e of the model,   the same sum for the bias model,   h/2
 
-clipped and with noise like every block. The sum over devices gives both mean squared errors with known standard errors.
-e is the error of the linear part of the model under the public table of that round. The bias model predicts the table's
-offset plus the person's mean residual Σ y / (h + 3.2). A last round has this block alone and measures the final table.
+The block is clipped and noised like every block. Its sum over devices gives the mean squared error of both models, with
+known standard errors. The errors are those of the linear part of the model under the public table of that round. The
+bias model predicts the offset of the item plus the person's level, Σ y / (n + 3.2) for the n residuals y of the ratings
+that are not held out. An additional last round has only this block, and measures the final table.
 """
 
 import math
@@ -35,7 +37,7 @@ USUAL_ROUNDS, USUAL_HELD = 8, 4.0  # public guesses for `is_readable`: rounds of
 
 
 class Held(NamedTuple):
-    """Some ratings of one person, usually those held out for evaluation."""
+    """A subset of one person's ratings, for example those held out for evaluation."""
 
     items: IntArray
     values: FloatArray
@@ -45,7 +47,7 @@ NO_RATINGS = Held(np.empty(0, np.int64), np.empty(0))
 
 
 class Measured(NamedTuple):
-    """The measured RMSE after a round, of the model and of the bias model, and their standard errors due to noise."""
+    """The measured RMSE of the model and of the bias model after `round_number` rounds, with standard errors."""
 
     round_number: float
     rmse: float
@@ -55,9 +57,9 @@ class Measured(NamedTuple):
 
 
 def with_evaluation(plan: Plan, share: float) -> Plan:
-    """Return the plan with an evaluation block in every round but the first, plus a final round with that block alone.
+    """Return the plan with an evaluation block added to every round but the first, and a new last round.
 
-    Together the evaluation blocks cost `share` of μ².
+    The new last round has only an evaluation block. All evaluation blocks together cost `share` of μ².
     """
     block = Block(EVALUATION, (3,), CLIP, share / (1 - share) / len(plan.rounds))
     first, *others = (list(one.blocks) for one in plan.rounds)
@@ -65,23 +67,26 @@ def with_evaluation(plan: Plan, share: float) -> Plan:
 
 
 def is_readable(devices: int, honest: int, mu: float, share: float = NETWORK_SHARE) -> bool:
-    """Return whether the noise is small enough to measure an RMSE near 1; all arguments are public."""
+    """Return whether the standard error of a measured RMSE near 1 is at most `READABLE_ERROR`.
+
+    All arguments are public numbers. The number of rounds and of held-out ratings are guesses.
+    """
     deviation = CLIP / (mu * math.sqrt(share / USUAL_ROUNDS)) * math.sqrt(devices / honest)
     return deviation / (2 * USUAL_HELD * devices) <= READABLE_ERROR
 
 
 def is_held_out(device: Name, items: IntArray, n_items: int) -> BoolArray:
-    """Return which of a person's rated items are held out; none if otherwise all would be."""
+    """Return which of a person's rated items are held out, as a Boolean array; none if the draw selects all of them."""
     number = device if isinstance(device, int) else int(device[:16], 16)
     held = SeededRandomness(0, number).stream(Purpose.HELD_OUT).random(n_items)[items] < HELD_OUT
     return held if not held.all() else np.zeros_like(held)
 
 
 def measured(noisy: DecodedSum, round_number: int) -> Measured:
-    """Return the accuracy of the table after `round_number` rounds, from the noisy sum of evaluation blocks.
+    """Return the accuracy of the public table after `round_number` rounds, from the noisy sum of evaluation blocks.
 
-    The MSE is 1 + S/N, where S is the noisy sum and N the noisy number of ratings. All results are NaN where N is below
-    three standard deviations of its noise.
+    The MSE is 1 + S/N, where S is the noisy sum of (squared error − 1) and N the noisy number of held-out ratings. All
+    results are NaN if N is at most three standard deviations of its noise.
     """
     variance = noisy.noise_variance + noisy.rounding_variance
     count = float(noisy.values[2]) / COUNT_UNIT
@@ -91,9 +96,9 @@ def measured(noisy: DecodedSum, round_number: int) -> Measured:
 
 
 def _rmse(excess: float, count: float, variance: float) -> tuple[float, float]:
-    """Return √(1 + S/N) and its standard error by the delta method.
+    """Return the RMSE √(1 + S/N) for S = `excess` and N = `count`, and its standard error by the delta method.
 
-    The noise of S has the given variance; that of N has a standard deviation 1/`COUNT_UNIT` times as large.
+    The noise of S has the given variance; the standard deviation of the noise of N is 1/`COUNT_UNIT` times as large.
     """
     squared = max(1 + excess / count, 1 / count)
     deviation = math.sqrt(variance) / count * math.sqrt(1 + (excess / count / COUNT_UNIT) ** 2)

@@ -1,8 +1,9 @@
 """The accuracy of network runs of `masked` with model `gp`, by number of devices, as measured on MovieLens.
 
-The terms are those that `hushrec serve` offers. The numbers are those of benchmarks/records/masked-fleet-size-*.json:
-ml-100k-network, ml-1m-network above 943 devices, and ml-100k-bare-network for catalogues without attributes.
-benchmarks/masked_fleet_size.py writes these records; a test compares them.
+The terms are those that `hushrec serve` offers. The numbers are copied from three records in benchmarks/records, which
+benchmarks/masked_fleet_size.py writes: masked-fleet-size-ml-100k-network, masked-fleet-size-ml-1m-network (above 943
+devices), and masked-fleet-size-ml-100k-bare-network (a catalogue without attributes). A test compares them with the
+records.
 """
 
 from hushrec.protocols.fleet_size import FleetSize, sentence_of
@@ -58,11 +59,11 @@ BARE: dict[float, tuple[FleetSize, ...]] = {  # by ε, for a catalogue of ids an
 
 
 def measured_at(epsilon: float, *, knows_attributes: bool = True) -> tuple[FleetSize, ...]:
-    """Return the measurements at the largest measured ε that is at most `epsilon`, or else at the smallest one."""
+    """Return the measurements at the largest measured ε up to `epsilon`, or at the smallest ε if all are larger."""
     measured = MEASURED if knows_attributes else BARE
     return measured[max((known for known in measured if known <= epsilon), default=min(measured))]
 
 
 def fleet_sentence(epsilon: float, n_devices: float, *, knows_attributes: bool = True) -> str:
-    """Return the accuracy to expect with `n_devices` devices at ε, in a sentence or two for operators and people."""
+    """Return one or two sentences about the accuracy of `masked` to expect with `n_devices` devices at `epsilon`."""
     return sentence_of(measured_at(epsilon, knows_attributes=knows_attributes), n_devices)

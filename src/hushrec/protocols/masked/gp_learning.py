@@ -1,4 +1,4 @@
-"""The parts of model `gp` that the masked protocol calls."""
+"""The class through which the masked protocol uses model `gp`."""
 
 from collections.abc import Sequence
 
@@ -23,7 +23,7 @@ PLAIN_COLUMNS = 3  # columns that every run has: quality, log-popularity and 1
 
 
 class GpLearning(Learning):
-    """Model `gp` under the masked protocol: learns items and the prior of tastes from noisy sums."""
+    """The `Learning` of model `gp`, which learns about the items and about the distribution of people's tastes."""
 
     order = (
         "The list is sorted by how many people rated an item and by how your prediction differs from the average one,"
@@ -66,11 +66,11 @@ class GpLearning(Learning):
 
 
 def item_table(table: PublicTable, columns: ItemColumns, *, final: bool) -> ItemTable:
-    """Return the arrays that predictions need, from a public table and the item columns.
+    """Return the arrays that predictions need, from a public table and the public columns of the items.
 
-    Before the last round (`final` is False) the kernel has its linear part only, which is fast and accurate enough to
-    follow training. The same holds for a catalogue without titles, attributes and learned columns, since quality and
-    popularity alone do not make items similar.
+    With `final` False, before the last round, the kernel has only its linear part, which is fast and accurate enough to
+    follow training. A catalogue without titles, attributes and learned columns has only the linear part as well,
+    because quality and popularity alone do not make items similar.
     """
     titles = columns.titles
     starts = titles.starts if final else np.zeros_like(titles.starts)

@@ -1,15 +1,17 @@
-"""A plausibility test for the sums of model `gp`, against hostile tables: is a sum longer than honest devices make it?
+"""A plausibility test for the sums of model `gp` against hostile tables: a sum must not be longer than honest ones are.
 
-`encoding.is_plausible` only bounds the norm of a sum by n Δ, so that a hostile table of that length passes. Counts and
-the results of earlier rounds give a tighter bound. Item j has n_j ratings and weight ω_j; M and M₂ are the means of
-c qqᵀ and c² qqᵀ over ratings, from the curvature block of the same round. Row j of an item block is then
+`encoding.is_plausible` only bounds the norm of a sum over n devices by n Δ, so that a hostile table of that length
+passes. Counts and the results of earlier rounds give a tighter bound. Item j has n_j ratings and weight ω_j. M and M₂
+are the means of c qqᵀ and c² qqᵀ over ratings, from the curvature block of the same round, where c is the effect of
+clipping. Row j of the sum of an item block is then
 
     y_j = n_j ω_j M θ_j + sampling + noise,     E‖y‖² = Σ_j (n_j ω_j)² ‖M‖² τ_j² + Σ_j n_j ω_j² v tr(M₂) + d s².
 
-θ_j is the part of the item that is not yet explained, with variance τ_j²: a public constant, and for effects, from
-their second round on, the posterior variance. v is the variance of what one rating adds to the row, d the size of the
-block and s the deviation of the noise. The noise may exceed its expected squared norm by a few deviations, and the
-other terms theirs by the factor `SLACK`. The decision uses a noisy sum and public numbers only, so it costs no budget.
+θ_j is what the public table does not yet explain about item j. Its variance τ_j² is a public constant or, for item
+effects after their first estimate, the posterior variance. v is the variance of one rating's contribution, d the size
+of the block, and s the standard deviation of the noise. The noise may exceed its expected squared norm by `DEVIATIONS`
+standard deviations, and the other terms may exceed theirs by the factor `SLACK`. The decision uses a noisy sum and
+public numbers only, so it costs no budget.
 """
 
 import math
@@ -34,7 +36,10 @@ AUDIENCE_VARIANCE = 1.0  # variance of the mean description of an item's people
 
 
 def surprise(learner: "GpLearner", sums: Mapping[str, DecodedSum], survivors: int) -> float:
-    """Return how implausible the sums of the next round are: at most 1 for sums that honest devices can produce."""
+    """Return how implausible the sums of the round being learned are; 1 is the largest value of honest devices.
+
+    `sums` has the decoded sums by block name, over `survivors` devices.
+    """
     found = [counts_surprise(sums[COUNTS], survivors)] if COUNTS in sums else []
     share = survivors / learner.devices
     for name in (AUDIENCE, BIAS, FACTORS):
@@ -46,7 +51,7 @@ def surprise(learner: "GpLearner", sums: Mapping[str, DecodedSum], survivors: in
 
 
 def _variances(learner: "GpLearner", name: str) -> tuple[FloatArray, float]:
-    """Return τ_j² for every item, and v, of the module's formula for one item block."""
+    """Return τ_j² for each item, `(n_items,)`, and v, in the formula of the module's docstring for this item block."""
     learned, ones = learner.learned, np.ones(learner.item_columns.n_items)
     if name == AUDIENCE:
         return AUDIENCE_VARIANCE * ones, AUDIENCE_VARIANCE
@@ -57,9 +62,11 @@ def _variances(learner: "GpLearner", name: str) -> tuple[FloatArray, float]:
 
 
 def counts_surprise(noisy: DecodedSum, survivors: int) -> float:
-    """Return how far counts lie outside 0 … n, relative to their noise: singly, and by the sum of squares below 0.
+    """Return how implausible noisy counts over n = `survivors` devices are; 1 is the largest value of honest devices.
 
-    For items that nobody rated, noise alone gives the sum of squares below 0 the mean d s²/2 and the variance 5 d s⁴/4.
+    Two things are compared with the noise, and the larger ratio is returned: how far a single count is outside 0 … n,
+    and the sum of the squares of all negative counts. If nobody rated any of d items, noise of deviation s alone gives
+    that sum the mean d s²/2 and the variance 5 d s⁴/4.
     """
     outside = float(np.maximum(noisy.values - survivors, -noisy.values).max())
     below = float(np.sum(np.minimum(noisy.values, 0) ** 2))
@@ -71,7 +78,10 @@ def counts_surprise(noisy: DecodedSum, survivors: int) -> float:
 def block_surprise(
     noisy: DecodedSum, rows: ItemSum, counts: FloatArray, weights: FloatArray, variances: FloatArray, own: float
 ) -> float:
-    """Return ‖y‖² of an item block divided by the largest plausible value (see the module's docstring)."""
+    """Return ‖y‖² of the sum of an item block divided by its largest plausible value, as the module's docstring says.
+
+    `variances` are τ_j² and `own` is v.
+    """
     size, columns = noisy.values.size, noisy.values.size // len(counts)
     width = columns / len(rows.mean_weight)  # an audience block has one weight for all its columns, or one each
     signal = width * float(np.sum((counts * weights) ** 2 * variances)) * float(np.sum(rows.mean_weight**2))

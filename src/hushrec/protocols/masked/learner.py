@@ -1,4 +1,4 @@
-"""The base class of the learners that a masked server has for each model: learning from sums, saving and restoring."""
+"""`Learner`, the base class of the objects with which a masked server learns a model from noisy sums."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -19,9 +19,10 @@ LearnedT = TypeVar("LearnedT")
 
 
 class Learner(ABC, Generic[LearnedT]):
-    """The server side of a model: it updates its arrays `learned` from the noisy sums of one round after another.
+    """What a masked server has learned about one model, updated from the noisy sums of each round.
 
-    `learned` is a frozen dataclass of public arrays; its field `counts` has one number per item.
+    `learned` is a frozen dataclass of public arrays; its field `counts` has the estimated number of ratings of each
+    item. `table` makes the public table from it.
     """
 
     learned: LearnedT
@@ -34,18 +35,18 @@ class Learner(ABC, Generic[LearnedT]):
 
     @abstractmethod
     def _start(self) -> LearnedT:
-        """Return the state before the first round."""
+        """Return the value of `learned` before the first round."""
 
     @abstractmethod
     def table(self) -> Any:
-        """Return the public table for the next round or, after the last round, the final one."""
+        """Return the public table for the next round or, after the last round, the final public table."""
 
     @abstractmethod
     def _learn(self, sums: Mapping[str, DecodedSum], survivors: int) -> LearnedT:
-        """Return the state after the next round, from its noisy sums over `survivors` devices."""
+        """Return the value of `learned` after one more round, from that round's sums over `survivors` devices."""
 
     def learn(self, sums: Mapping[str, DecodedSum], survivors: int) -> None:
-        """Update the state with the noisy sums of the next round, given by block name, over `survivors` devices."""
+        """Update `learned` with the sums of one more round, by block name, over `survivors` devices."""
         if self.round_number == 0:
             self.devices = max(self.devices, survivors)  # several cohorts have more devices than the terms expect
         if EVALUATION in sums:  # measures the table that devices had in this round
@@ -55,18 +56,18 @@ class Learner(ABC, Generic[LearnedT]):
 
     @abstractmethod
     def item_weights(self, name: str) -> FloatArray:
-        """Return the weights ω_j of items in an item block of the next round, `(n_items,)`."""
+        """Return the factor of each item's row in the item block called `name` of the next round, `(n_items,)`."""
 
     def surprise(self, sums: Mapping[str, DecodedSum], survivors: int) -> float:
-        """Return how implausible the sums of the next round are: at most 1 for sums that honest devices can produce."""
+        """Return how implausible the sums of the next round are; at most 1 if all devices are honest."""
         return 0.0
 
     def block(self, name: str) -> Block:
-        """Return the block called `name` of the next round."""
+        """Return the block called `name` in the plan of the next round."""
         return next(block for block in self.plan.rounds[self.round_number].blocks if block.name == name)
 
     def state(self) -> Arrays:
-        """Return all arrays that a restart between rounds needs, by name."""
+        """Return all arrays that `restore` needs to continue between two rounds, by name."""
         learned: Any = self.learned
         return {entry.name: getattr(learned, entry.name) for entry in fields(learned)} | {
             "round_number": np.array(self.round_number),
@@ -75,7 +76,7 @@ class Learner(ABC, Generic[LearnedT]):
         }
 
     def restore(self, state: Arrays) -> None:
-        """Continue from a saved `state`; raise `ParameterError` if it has another number of items."""
+        """Continue from arrays that `state` returned; raise `ParameterError` if they have another number of items."""
         learned: Any = self.learned
         kept = {entry.name: np.asarray(state[entry.name], np.float64) for entry in fields(learned)}
         if len(kept["counts"]) != self.item_columns.n_items:

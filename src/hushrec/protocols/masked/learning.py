@@ -1,4 +1,4 @@
-"""The interface between a model and the masked protocol: plan, device entries, server learner and predictions."""
+"""`Learning`, the interface through which the masked protocol uses a model."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -22,7 +22,10 @@ LEARNINGS = {
 
 
 class Learning(ABC):
-    """The functions of one model that the masked protocol, its devices, its server and its engines call."""
+    """The functions of one model that devices, the server and the engines of the masked protocol call.
+
+    They are the plan of rounds, the entries of a device's blocks, the server's learner, and predictions.
+    """
 
     order: ClassVar[str | None] = None  # one sentence on how lists are sorted, if not by the predictions alone
 
@@ -31,48 +34,51 @@ class Learning(ABC):
 
     @abstractmethod
     def choose_plan(self, devices: int, mu: float) -> Plan:
-        """Return the plan for this number of devices at the budget μ; it depends on public numbers only."""
+        """Return the plan of a run for this number of devices at the budget μ; it depends on public numbers only."""
 
     @abstractmethod
     def make_learner(self, plan: Plan, devices: int) -> Learner[Any]:
-        """Return the server's learner, before the first round."""
+        """Return the learner of the server before the first round."""
 
     @abstractmethod
     def table_from(self, published: Arrays) -> Any:
-        """Return the public table from a server's arrays; raise `RemoteProtocolError` for an impossible one."""
+        """Return the public table from its arrays; raise `RemoteProtocolError` if they are missing or impossible."""
 
     @abstractmethod
     def entries(
         self, blocks: Sequence[Block], table: Any, items: IntArray, values: FloatArray, held: Held = NO_RATINGS
     ) -> list[Entries]:
-        """Return a device's entries of each block of a round, before clipping. Private.
+        """Return a device's entries for each block of a round, before clipping and noise. They are private.
 
-        `held` are the held-out ratings, which only an evaluation block uses.
+        `held` has the held-out ratings, which only an evaluation block uses.
         """
 
     @abstractmethod
     def predictor(self, table: Any, ratings: Ratings, *, final: bool) -> Predictor:
-        """Return the predictor for these people's ratings under a public table; `final` after the last round."""
+        """Return the predictor for the people with these ratings, from a public table.
+
+        `final` is True after the last round.
+        """
 
     predicts_new_items: ClassVar[bool] = False  # whether the model can predict items from their attributes alone
 
     def with_new_items(self, published: Arrays) -> Arrays:
-        """Return the public table with a row added for each item that joined the catalogue after the run began."""
+        """Return the arrays of the public table with a row added for each item that joined the catalogue later."""
         return published
 
     def rank(self, published: Arrays, predictions: FloatArray) -> FloatArray:
-        """Return the scores that a person's list is sorted by, from the predictions for all items."""
+        """Return the score of every item by which a person's list is sorted, from the predictions for all items."""
         return predictions
 
     @staticmethod
     def expectation(priced: PricedPlan, n_devices: float) -> str | None:
-        """Return one sentence about the accuracy to expect with `n_devices` devices; None if it was never measured."""
+        """Return a sentence about the accuracy to expect with `n_devices` devices; None if it was not measured."""
         return None
 
     @staticmethod
     @abstractmethod
     def predictor_from(arrays: Arrays, ratings: Ratings) -> Predictor:
-        """Return the predictor rebuilt from the arrays of `Predictor.arrays`."""
+        """Return the predictor from arrays that `Predictor.arrays` returned, for the people with these ratings."""
 
 
 def find_learning(model: str) -> type[Learning]:
@@ -82,5 +88,5 @@ def find_learning(model: str) -> type[Learning]:
 
 
 def learning_of(model: Any) -> Learning:
-    """Return the `Learning` of a model, with the model's public item columns."""
+    """Return the `Learning` of this model, with the model's public item columns."""
     return find_learning(model.name)(model.columns)

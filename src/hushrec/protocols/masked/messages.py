@@ -1,4 +1,4 @@
-"""The messages of a masked round: one from the server and one report of the device in each of five phases.
+"""The messages of a masked round: in each of five phases, one from the server to a device and one report in reply.
 
     phase     server → device                            device → server
     keys      Announcement                               PublicKeys
@@ -7,8 +7,8 @@
     consent   Survivors                                  Consent
     unmask    Quorum                                     Unmasking
 
-`secagg` explains their meaning, docs/secure-aggregation.md their computation. Lists of devices are bitmaps over the
-roster, or ascending positions in it.
+The package `secagg` explains their meaning, and docs/secure-aggregation.md how they are computed. A list of devices is
+a bitmap over the roster, or an array of ascending positions in the roster.
 """
 
 from collections.abc import Collection
@@ -45,7 +45,7 @@ crosses("masked.roster", largest=400 * MOST_DEVICES)(Roster)
 @crosses("masked.announcement", largest=1_000)
 @dataclass(frozen=True)
 class Announcement:
-    """The server's signed announcement of an attempt of a round, with hashes of the terms and of the public table."""
+    """The server's signed announcement of one attempt of a round, with hashes of the terms and of the public table."""
 
     run_id: str
     round_number: int
@@ -59,7 +59,7 @@ class Announcement:
         if lengths != [HASH_BYTES, HASH_BYTES, SIGNATURE_BYTES] or len(self.run_id) != 32:
             raise RemoteProtocolError(
                 f"announcement must have a run_id of 32 digits, digests of {HASH_BYTES} bytes and a signature of"
-                f" {SIGNATURE_BYTES} bytes."
+                f" {SIGNATURE_BYTES} bytes, got {len(self.run_id)} digits, and {lengths} bytes."
             )
         if not (1 <= self.round_number < 2**31 and 1 <= self.attempt < 2**31):
             raise RemoteProtocolError(
@@ -69,23 +69,23 @@ class Announcement:
 
     @property
     def place(self) -> tuple[int, int]:
-        """Round and attempt; a device accepts announcements in ascending order only."""
+        """The pair (round, attempt). A device accepts announcements only in ascending order of this pair."""
         return self.round_number, self.attempt
 
     @property
     def digest(self) -> bytes:
-        """The hash a of the announcement; every key and signature of the attempt depends on it."""
+        """The SHA-256 hash of the announcement's content; every key and signature of the attempt depends on it."""
         return digest(self.text(self.run_id, self.round_number, self.attempt, self.terms_digest, self.table_digest))
 
     @staticmethod
     def text(run_id: str, round_number: int, attempt: int, terms_digest: bytes, table_digest: bytes) -> bytes:
-        """Return the bytes that the server signs: label ‖ run ‖ round ‖ attempt ‖ both hashes."""
+        """Return the bytes that the server signs: label ‖ run ‖ round ‖ attempt ‖ hash of terms ‖ hash of table."""
         return b"".join(
             (ANNOUNCEMENT_LABEL, run_id.encode(), number(round_number), number(attempt), terms_digest, table_digest)
         )
 
     def is_signed_by(self, server_key: bytes) -> bool:
-        """Return whether the server with this public key signed the announcement."""
+        """Return whether the announcement was signed with the private key of this public Ed25519 key."""
         fields = (self.run_id, self.round_number, self.attempt, self.terms_digest, self.table_digest)
         return is_signed(server_key, self.signature, self.text(*fields))
 
@@ -106,7 +106,7 @@ def announce(
 @crosses("masked.shares", largest=160 * MOST_DEVICES)
 @dataclass(frozen=True, eq=False)
 class SealedShares:
-    """A device's shares of its secrets, encrypted to each neighbour that it drew."""
+    """A device's shares of its own secrets, each encrypted to one of the neighbours that the device drew."""
 
     recipients: Annotated[IntArray, Row]
     sealed: tuple[bytes, ...] = field(repr=False)
@@ -119,7 +119,7 @@ class SealedShares:
 @crosses("masked.partners", largest=160 * MOST_DEVICES)
 @dataclass(frozen=True, eq=False)
 class Partners:
-    """The devices that sent shares, and the shares that some of them encrypted to the recipient of this message."""
+    """The list of devices that sent shares, and the shares that are encrypted to the recipient of this message."""
 
     partners: bytes  # bitmap
     senders: Annotated[IntArray, Row]
@@ -133,7 +133,7 @@ class Partners:
 @crosses("masked.table", largest=LARGEST_TABLE)
 @dataclass(frozen=True, eq=False)
 class MaskedTable:
-    """A device's table of integers with its noise and under its masks: uniformly random numbers to the server."""
+    """A device's table of integers with noise and masks; without the other tables it looks uniformly random."""
 
     numbers: Annotated[npt.NDArray[np.uint32], Row] = field(repr=False)
 
@@ -141,7 +141,7 @@ class MaskedTable:
 @crosses("masked.survivors", largest=MOST_DEVICES // 4)
 @dataclass(frozen=True)
 class Survivors:
-    """The devices whose tables have arrived."""
+    """The list of devices whose tables have arrived, which each of these devices is asked to sign."""
 
     survivors: bytes  # bitmap
 
@@ -149,7 +149,7 @@ class Survivors:
 @crosses("masked.consent", largest=1_000)
 @dataclass(frozen=True)
 class Consent:
-    """A device's signature of the list of survivors."""
+    """A device's signature of the list of survivors, which consents to unmasking the sum of their tables."""
 
     signature: bytes = field(repr=False)
 
@@ -160,7 +160,7 @@ class Consent:
 @crosses("masked.quorum", largest=80 * MOST_DEVICES)
 @dataclass(frozen=True, eq=False)
 class Quorum:
-    """The devices that signed the list of survivors, with their signatures."""
+    """The list of devices that signed the list of survivors, with their signatures."""
 
     signers: Annotated[IntArray, Row]
     signatures: tuple[bytes, ...] = field(repr=False)
@@ -173,7 +173,10 @@ class Quorum:
 @crosses("masked.unmasking", largest=80 * MOST_DEVICES)
 @dataclass(frozen=True, eq=False)
 class Unmasking:
-    """One share for each device that drew the sender: of that device's seed if it survived, else of its mask key."""
+    """The shares that a device reveals, one for each device in `owners`, which had sent shares to it.
+
+    It is a share of the owner's seed if the owner survived, else of the owner's mask key.
+    """
 
     owners: Annotated[IntArray, Row]
     shares: tuple[bytes, ...] = field(repr=False)
@@ -184,10 +187,10 @@ class Unmasking:
 
 
 def positions_in(bits: bytes, devices: int) -> frozenset[int]:
-    """Return the positions of the ones in a bitmap; raise `RemoteProtocolError` unless it is for `devices` devices."""
+    """Return the positions of the ones in a bitmap; raise `RemoteProtocolError` unless it fits `devices` devices."""
     if len(bits) != (devices + 7) // 8:
         raise RemoteProtocolError(
-            f"bitmap must have one bit for each of {devices} devices, {(devices + 7) // 8} bytes, got {len(bits)}."
+            f"bitmap must have {(devices + 7) // 8} bytes, one bit for each of {devices} devices, got {len(bits)}."
         )
     found = np.flatnonzero(np.unpackbits(np.frombuffer(bits, dtype=np.uint8)))
     if found.size and found[-1] >= devices:
@@ -198,9 +201,11 @@ def positions_in(bits: bytes, devices: int) -> frozenset[int]:
 def _check_positions(name: str, positions: IntArray, count: int) -> None:
     rising = positions.ndim == 1 and not np.any(np.diff(positions) <= 0) and not np.any(positions < 0)
     if not rising or len(positions) != count:
-        raise RemoteProtocolError(f"{name} must be {count} ascending positions in the roster, one for each entry.")
+        raise RemoteProtocolError(
+            f"{name} must be {count} ascending positions in the roster, one for each entry sent with them."
+        )
 
 
 def _check_lengths(name: str, parts: Collection[bytes], length: int) -> None:
     if any(len(part) != length for part in parts):
-        raise RemoteProtocolError(f"{name} must have {length} bytes each.")
+        raise RemoteProtocolError(f"each entry of {name} must have {length} bytes, got {sorted({*map(len, parts)})}.")

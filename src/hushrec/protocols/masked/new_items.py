@@ -1,8 +1,9 @@
-"""Cold-start items: rows of the public table for items that joined the catalogue after a run of model `gp` was created.
+"""Cold start of items: rows of the public table for items that joined the catalogue after a run of model `gp` began.
 
-Offsets, rows and log-popularity of the known items are regressed on their taste columns, with item weights
-n_j/(n_j + 20) and a ridge of 1. A new item gets the predictions of this regression, and the residual variance of the
-offsets as uncertainty about its effect. Everything is computed from public numbers on the device, without a message.
+A weighted ridge regression predicts the offset, row and log-popularity of an item from its taste columns. It is fitted
+to the known items, with weight n_j/(n_j + 20) for an item with n_j ratings and a ridge of 1. A new item gets the
+predictions, and the residual variance of the offsets as uncertainty about its effect. The device computes everything
+from public numbers, without a message.
 """
 
 import numpy as np
@@ -15,7 +16,10 @@ RIDGE = 1.0
 
 
 def with_new_items(published: Arrays, taste: FloatArray) -> Arrays:
-    """Return the public table with rows added for the items of `taste`, `(n_items, n_taste)`, that it does not have."""
+    """Return the arrays of the public table with rows added for new items.
+
+    `taste` has the taste columns of all items, `(n_items, n_taste)`, known items first.
+    """
     offsets, rows, log_counts = (np.asarray(published[name]) for name in ("offsets", "rows", "log_counts"))
     known, new = len(offsets), len(taste) - len(offsets)
     columns = np.concatenate([np.ones((len(taste), 1)), taste], axis=1)

@@ -1,10 +1,10 @@
-"""Discrete Gaussian noise on the integers: P(x) ∝ exp(−x²/2V) for a whole number V [Canonne2020].
+"""Discrete Gaussian noise on the integers: P(x) ∝ exp(−x²/2V) for an integer V [Canonne2020].
 
-A draw inverts a table of cumulative probabilities of 256 bits, built in integer arithmetic: no floating-point number is
-involved, and the statistical distance from the exact distribution is known (`distance`). A variance too large for a
-table is split as V = V₁ + B²V₂: the distribution of x₁ + B x₂ is that of variance V within a factor of (1 + θ)/(1 − θ),
-where θ is `smoothing_error` at v ≥ 8, 1/v = 1/V₂ + B²/V₁. By the same lemma, the sum of n devices' shares of variance V
-is distributed like one draw of variance nV, which is what the CPU engine draws.
+A draw inverts the cumulative distribution, which is a table of 256-bit numbers built in integer arithmetic. No
+floating-point number is involved, and the statistical distance from the exact distribution is known (`distance`). A
+variance too large for one table is split as V = V₁ + B²V₂: the probabilities of x₁ + B x₂ are those of variance V
+within a factor of (1 + θ)/(1 − θ), where θ is `smoothing_error` at v ≥ 8 with 1/v = 1/V₂ + B²/V₁. By the same lemma,
+the sum of n devices' draws of variance V is distributed nearly like one draw of variance nV, which simulations use.
 """
 
 import decimal
@@ -33,7 +33,7 @@ _DEVIATIONS = 18  # a table covers this number of standard deviations on both si
 
 
 class _Table(NamedTuple):
-    """A table of ascending 256-bit thresholds; a draw is `lowest` plus the number of thresholds ≤ a uniform number."""
+    """Ascending 256-bit thresholds. A draw is `lowest` plus the number of thresholds ≤ a uniform 256-bit number."""
 
     lowest: int
     high: Words  # the upper 64 bits of the thresholds, (n,)
@@ -43,7 +43,7 @@ class _Table(NamedTuple):
 
 @dataclass(frozen=True)
 class DiscreteGaussian:
-    """A sampler of the discrete Gaussian of variance V; create it with `discrete_gaussian`, which caches its tables."""
+    """A sampler of the discrete Gaussian with this variance. Make one with `discrete_gaussian`, which caches them."""
 
     variance: int
     distance: float  # upper bound on the statistical distance of one draw from the exact distribution
@@ -52,7 +52,7 @@ class DiscreteGaussian:
     def draw(self, size: int, /, *, rng: RandomStream) -> IntArray:
         """Return `size` independent draws.
 
-        Each part of a draw takes 8 random bytes, and 24 more in the rare case that these do not decide.
+        For each table, a draw takes 8 random bytes, and 24 more in the rare case that these do not decide.
         """
         total = np.zeros(size, dtype=np.int64)
         for place, table in enumerate(self._tables):
@@ -61,9 +61,10 @@ class DiscreteGaussian:
 
 
 def summed_noise(share_variance: int, devices: int) -> DiscreteGaussian:
-    """Return a sampler of the sum of `devices` noise shares, for simulation.
+    """Return a sampler of the summed noise of all devices at once, for simulations.
 
-    Its `distance` bounds the statistical distance from the real sum of the devices' draws.
+    `share_variance` is the variance of one device's noise. The `distance` of the sampler bounds the statistical
+    distance from the real sum of the devices' draws.
     """
     if share_variance == 0 or devices == 0:
         return discrete_gaussian(0)
@@ -76,10 +77,10 @@ def summed_noise(share_variance: int, devices: int) -> DiscreteGaussian:
 
 @functools.lru_cache(maxsize=64)
 def discrete_gaussian(variance: int) -> DiscreteGaussian:
-    """Return the sampler for this variance, which must be 0 (every draw is 0) or at least 16.
+    """Return the sampler for this variance, which must be 0 (every draw is 0) or from 16 to 2⁶².
 
-    A variance too large for one table is split with B = 64 and V₁ ≥ 16 B²; V₂ = (V − V₁)/B² ≥ 16 is split again while
-    it is too large.
+    A variance V too large for one table is split with B = 64 and V₁ ≥ 16 B². The rest, V₂ = (V − V₁)/B² ≥ 16, is split
+    again while it is too large.
     """
     if variance == 0:
         return DiscreteGaussian(0, 0.0, ())
@@ -98,9 +99,9 @@ def discrete_gaussian(variance: int) -> DiscreteGaussian:
 
 
 def _invert(table: _Table, size: int, rng: RandomStream) -> IntArray:
-    """Draw `size` numbers: `lowest` plus the number of thresholds ≤ U, for uniform 256-bit numbers U.
+    """Return `size` draws: `lowest` plus the number of thresholds ≤ U, each for a new uniform 256-bit number U.
 
-    The lower 192 bits of U are drawn only where its upper 64 bits equal those of a threshold.
+    The lower 192 bits of U are drawn only if its upper 64 bits equal those of a threshold.
     """
     words = np.frombuffer(rng.bytes(8 * size), dtype="<u8").astype(np.uint64)
     found = np.searchsorted(table.high, words, side="left").astype(np.int64)
@@ -112,11 +113,11 @@ def _invert(table: _Table, size: int, rng: RandomStream) -> IntArray:
 
 
 def _build_table(variance: int) -> _Table:
-    """Return the thresholds ⌊2²⁵⁶ P(X ≤ x)⌋ for x = −m … m − 1 of the distribution cut to −m … m, m about 18 √V.
+    """Return the thresholds ⌊2²⁵⁶ P(X ≤ x)⌋ for x = −m … m − 1, with X truncated to −m … m and m about 18 √V.
 
-    The statistical distance has three parts: cutting adds at most 2 exp(−(m + 1)²/2V), since the distribution is
-    sub-Gaussian; rounding every threshold down changes each of 2m + 1 probabilities by less than 2⁻²⁵⁶; and the errors
-    of the weights, below 2⁻²⁹⁰, are covered by one more unit of 2⁻²⁵⁶.
+    The statistical distance has three parts. Truncation adds at most 2 exp(−(m + 1)²/2V), since the distribution is
+    sub-Gaussian. Rounding every threshold down changes each of 2m + 1 probabilities by less than 2⁻²⁵⁶. The errors of
+    the weights, below 2⁻²⁹⁰, are covered by one more unit of 2⁻²⁵⁶.
     """
     limit = math.isqrt(_DEVIATIONS**2 * variance) + 1
     weights = _weights(variance, limit)
@@ -133,10 +134,10 @@ def _build_table(variance: int) -> _Table:
 
 
 def _weights(variance: int, limit: int) -> list[int]:
-    """Return exp(−x²/2V) for x = 0 … limit as integers of 320 fractional bits.
+    """Return w(x) = exp(−x²/2V) for x = 0 … limit and V = `variance`, as fixed-point integers of 320 fractional bits.
 
-    w(x + 1) = w(x) q^(2x + 1) with q = exp(−1/2V). Each product is truncated at 2⁻³²⁰, so that the error of w(x) is
-    less than 2 (x + 1)² units, below 2⁻²⁹⁰ for every table here.
+    w(x + 1) = w(x) q^(2x + 1) with q = exp(−1/2V). Each product is truncated to a multiple of 2⁻³²⁰, so that the error
+    of w(x) is less than 2 (x + 1)² such units, which is below 2⁻²⁹⁰ for every table here.
     """
     with decimal.localcontext() as context:
         context.prec = 120

@@ -1,8 +1,8 @@
 """The plan of a masked run: the blocks that a device sends in each round, and the share of the budget for each block.
 
-A block b is one array per device with Euclidean norm at most C_b, its *clip*. Its share f_b of μ² determines the noise
-of the sum: σ_b = C_b / (μ √f_b). Gaussian mechanisms compose by adding (C_b / σ_b)² = f_b μ², so the shares of a plan
-add up to 1 and the whole run costs μ². A plan is fixed and published before the first round.
+A block b is one array per device, with Euclidean norm at most C_b, its *clip*. Its share f_b of μ² determines the noise
+of the sum: σ_b = C_b / (μ √f_b). Gaussian mechanisms compose by adding (C_b / σ_b)² = f_b μ². The shares of a plan add
+up to 1, so the whole run costs μ². A plan is fixed and published before the first round.
 """
 
 import math
@@ -14,7 +14,7 @@ from hushrec.errors import ParameterError
 
 @dataclass(frozen=True)
 class Block:
-    """One array that every device sends in a round: its name, shape, clip C_b and share of μ²."""
+    """One array that every device sends in a round: its name, shape, clip (largest Euclidean norm) and share of μ²."""
 
     name: str
     shape: tuple[int, ...]
@@ -31,30 +31,30 @@ class Block:
 
     @property
     def size(self) -> int:
-        """Number of entries of the block."""
+        """The number of entries of the block."""
         return math.prod(self.shape)
 
 
 @dataclass(frozen=True)
 class Round:
-    """The blocks that a device sends in one round, as one table."""
+    """The blocks of one round, which a device sends together as one table."""
 
     blocks: tuple[Block, ...]
 
     def __post_init__(self) -> None:
         names = [block.name for block in self.blocks]
         if not names or len(set(names)) != len(names):
-            raise ParameterError(f"blocks of a round must be at least one and have distinct names, got {names}.")
+            raise ParameterError(f"a round must have at least one block, and distinct block names, got {names}.")
 
     @property
     def size(self) -> int:
-        """Number of entries of one device's table."""
+        """The number of entries of a table: those of all blocks."""
         return sum(block.size for block in self.blocks)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The rounds of a run, with shares that add up to 1 over all blocks; `str(plan)` is a readable table."""
+    """The rounds of a masked run. The shares of all blocks add up to 1; `str(plan)` is a readable table."""
 
     rounds: tuple[Round, ...]
 
@@ -65,16 +65,16 @@ class Plan:
 
     @property
     def blocks(self) -> Iterator[Block]:
-        """All blocks, in the order of the rounds."""
+        """An iterator over the blocks of all rounds, in order."""
         return (block for one in self.rounds for block in one.blocks)
 
     @property
     def holds_out(self) -> bool:
-        """Whether devices hold out a part of their ratings for `EVALUATION` blocks."""
+        """Whether devices hold out some of their ratings, because the plan has `EVALUATION` blocks."""
         return any(block.name == EVALUATION for block in self.blocks)
 
     def __str__(self) -> str:
-        """Return the plan as a table: round, block, shape, clip, share of μ²."""
+        """Return the plan as a text table with one line per block: round, name, shape, clip and share of μ²."""
         rows = [("round", "block", "numbers", "clip", "share of μ²")]
         for number, one in enumerate(self.rounds, start=1):
             rows += [
@@ -86,7 +86,7 @@ class Plan:
 
 
 def make_plan(rounds: list[list[Block]]) -> Plan:
-    """Return the plan of these rounds, with the shares of all blocks rescaled to add up to 1."""
+    """Return the plan of these rounds, with the shares of all blocks divided by their sum."""
     total = math.fsum(block.share for blocks in rounds for block in blocks)
     scaled = [
         Round(tuple(Block(block.name, block.shape, block.clip, block.share / total) for block in blocks))
@@ -112,17 +112,20 @@ FACTOR_COLUMNS, VAST_FACTOR_COLUMNS = 5, 8
 
 
 def curvature_of(name: str) -> str:
-    """Return the name of the curvature block of an item block."""
+    """Return the name of the curvature block that belongs to the item block called `name`.
+
+    A curvature block tells the server how much clipping has scaled down the rows of the item block.
+    """
     return f"{name} curvature"
 
 
 def prior_size(length: int) -> int:
-    """Return the size of a prior block for taste vectors of this length: a mean, and the triangle of a covariance."""
+    """Return the number of entries of a mean and the upper triangle of a covariance, for vectors of this length."""
     return length + length * (length + 1) // 2
 
 
 def fleet_strength(devices: int, mu: float) -> float:
-    """Return devices · μ², which determines how precisely a run learns about an item that a given share of people rate.
+    """Return devices · μ², which measures how precisely a run learns about an item rated by a given share of people.
 
     The number of items does not matter: each item has its own noise, and items that nobody rates cost nothing.
     """
@@ -130,7 +133,7 @@ def fleet_strength(devices: int, mu: float) -> float:
 
 
 def knows_attributes(plan: Plan) -> bool:
-    """Return whether a plan from `choose_plan` is for a catalogue with attributes, that is, with taste columns."""
+    """Return whether a plan of `choose_plan` was made for a catalogue with attributes, judged by its block sizes."""
     sizes = {block.name: block.size for block in reversed(list(plan.blocks))}  # the first of each name
     return sizes[MOMENTS] > prior_size(1) if MOMENTS in sizes else sizes[PRIOR] > prior_size(3)
 
@@ -138,10 +141,10 @@ def knows_attributes(plan: Plan) -> bool:
 def choose_plan(devices: int, n_items: int, n_taste: int, mu: float) -> Plan:
     """Return the plan for this number of devices, items and taste columns at the budget μ; all arguments are public.
 
-    A small fleet learns counts, biases and the prior of tastes. With fewer than `FEWEST_FOR_COLUMNS` devices it spends
-    more of the budget on counts if devices · μ, which the signal of a count in its noise grows with, is below
-    `FAINT_COUNTS`. A fleet with devices · μ² of at least `LARGE_FLEET` and at least `FEWEST_FOR_COLUMNS` devices also
-    learns audience columns in one round and factor columns in two.
+    Every run learns counts, item biases and the prior of people's tastes. A run with at least `FEWEST_FOR_COLUMNS`
+    devices and devices · μ² of at least `LARGE_FLEET` also learns audience columns in one round and factor columns in
+    two. A run with fewer than `FEWEST_FOR_COLUMNS` devices spends more of the budget on counts if devices · μ, to which
+    the signal-to-noise ratio of a count is proportional, is below `FAINT_COUNTS`.
     """
     strength = fleet_strength(devices, mu)
     length = n_taste + 3  # quality, attributes, popularity, level
@@ -177,7 +180,7 @@ def _large_plan(n_items: int, n_taste: int, length: int, factors: int) -> Plan:
 
 
 def _item_blocks(name: str, n_items: int, width: int, clip: float, share: float) -> list[Block]:
-    """Return an item block and its curvature block."""
+    """Return an item block, which has a row of `width` numbers for each item, and its curvature block."""
     curvature = Block(curvature_of(name), (width * (width + 1),), CURVATURE_CLIP * math.sqrt(width) * clip, 0.004)
     return [Block(name, (n_items, width), clip, share), curvature]
 

@@ -1,8 +1,9 @@
-"""Empirical Bayes estimates from noisy sums with known noise: post-processing, which costs no budget.
+"""Empirical Bayes estimates about items from noisy sums with known noise: post-processing, which costs no budget.
 
-No function here sees a sum without its noise. Each takes estimates with known variances and public columns F_j of the
-items, fits a prior to all items at once, and returns every item's posterior under that prior. The width of a prior and
-the shrinkage of column coefficients maximize the evidence (marginal likelihood); they are not tuned.
+No function here sees a sum without its noise. Most functions take noisy estimates with known variances and public
+columns F_j of the items, fit a prior to all items together, and return the posterior of each item under that prior. The
+variance of a prior and the shrinkage of regression coefficients maximize the evidence (marginal likelihood); they are
+not tuned.
 """
 
 from typing import NamedTuple
@@ -27,25 +28,26 @@ TYPICAL_PROFILES = (20, 40, 80, 160, 350)  # numbers of ratings that `best_known
 
 
 class Counts(NamedTuple):
-    """The posterior of the number of people who rated each item."""
+    """The posterior of n_j, the number of people who rated item j, for each item."""
 
     mean: FloatArray  # E n_j, (n_items,)
     log_mean: FloatArray  # E log n_j, at least 0, (n_items,)
 
 
 class Effects(NamedTuple):
-    """The posterior of one number per item, such as its effect."""
+    """The posterior mean and variance of one number per item, such as the item's effect on ratings."""
 
     mean: FloatArray  # (n_items,)
     variance: FloatArray  # (n_items,)
 
 
 def count_posterior(sums: FloatArray, deviations: FloatArray, columns: FloatArray) -> Counts:
-    """Return the posterior means of the numbers n_j of raters and of log n_j, from noisy counts.
+    """Return the posterior means of n_j and log n_j, where n_j is the number of people who rated item j.
 
-    The model is s_j = n_j + N(0, σ_j²) for `sums` s and `deviations` σ, with the prior log n_j ~ N(F_j a, τ²) for
-    `columns` F. Expectation maximization on a grid of log n: the E-step computes the posterior weights of the grid
-    points, the M-step a by ridge regression and τ² from the posterior moments.
+    The noisy counts `sums` are s_j = n_j + N(0, σ_j²), with `deviations` σ_j. The prior is log n_j ~ N(F_j a, τ²), with
+    `columns` F. Coefficients a and variance τ² come from expectation maximization on a grid of log n: the E-step
+    computes the posterior weights of the grid points, the M-step fits a by ridge regression and τ² from the posterior
+    moments.
     """
     grid = np.linspace(np.log(SMALLEST_COUNT), np.log(1.3 * max(sums.max(), 10.0)), GRID_POINTS)
     design = np.concatenate([np.ones((len(sums), 1)), columns], axis=1)
@@ -63,7 +65,11 @@ def count_posterior(sums: FloatArray, deviations: FloatArray, columns: FloatArra
 
 @njit(cache=True)
 def _grid_moments(sums, deviations, grid, centre, spread):  # type: ignore[no-untyped-def]
-    """Return E n, E log n and Var log n of each item, for grid weights exp(−(s − n)²/2σ_j² − (log n − centre)²/2τ²)."""
+    """Return the posterior means of n and log n and the variance of log n of each item, as three arrays `(n_items,)`.
+
+    A grid point log n has the weight exp(−(s − n)²/2σ² − (log n − centre)²/2τ²) for the item's sum s and deviation σ;
+    `spread` is τ².
+    """
     counts, weights = np.exp(grid), np.empty(len(grid))
     mean, log_mean, variance = np.empty(len(sums)), np.empty(len(sums)), np.empty(len(sums))
     for j in range(len(sums)):
@@ -85,11 +91,11 @@ def _grid_moments(sums, deviations, grid, centre, spread):  # type: ignore[no-un
 
 
 def regress(estimates: FloatArray, precisions: FloatArray, columns: FloatArray) -> FloatArray:
-    """Return the fitted values F_j a of K estimates per item, `(n_items, K)`, by weighted ridge regression on F.
+    """Return the fitted values of a weighted ridge regression of K estimates per item on `columns`, `(n_items, K)`.
 
-    F are `columns`, and W the `precisions`. The first column is the intercept, with a small ridge of its own. The ridge
-    ρ of the others maximizes, for each of the K estimates separately, the evidence
-    log ∏ρ − log det(A + ρI) + qᵀ(A + ρI)⁻¹q, with A = FᵀWF and q = FᵀWy.
+    The first column is the intercept, with a small ridge of its own. For each of the K estimates y, the ridge ρ of the
+    other columns maximizes the evidence log ∏ρ − log det(A + ρI) + qᵀ(A + ρI)⁻¹q, with A = FᵀWF and q = FᵀWy, where F
+    are the `columns` and W the `precisions` of the items.
     """
     together = np.concatenate([columns, estimates], axis=1)
     gram = weighted_gram(together, precisions)
@@ -100,9 +106,9 @@ def regress(estimates: FloatArray, precisions: FloatArray, columns: FloatArray) 
 
 @njit(cache=True)
 def _ridge_coefficients(gram, moments, ridges, intercept_ridge):  # type: ignore[no-untyped-def]
-    """Return the ridge coefficients a = (A + ρI)⁻¹q, where A is `gram` and q a column of `moments`, `(width, K)`.
+    """Return the ridge coefficients (A + ρI)⁻¹q for each column q of `moments`, `(width, K)`, where A is `gram`.
 
-    Each column gets the ρ among `ridges` with the largest evidence; the intercept, first, has `intercept_ridge`.
+    Each q gets the ρ among `ridges` with the largest evidence. The intercept, which comes first, has `intercept_ridge`.
     """
     width, n_estimates = moments.shape
     found, best = np.zeros((width, n_estimates)), np.full(n_estimates, -np.inf)
@@ -128,9 +134,10 @@ def _ridge_coefficients(gram, moments, ridges, intercept_ridge):  # type: ignore
 
 
 def effect_posterior(estimates: FloatArray, variances: FloatArray, columns: FloatArray) -> Effects:
-    """Return the posterior of θ_j from y_j = θ_j + N(0, v_j) with the prior θ_j ~ N(F_j a, τ²).
+    """Return the posterior of one number θ_j per item from noisy estimates of it.
 
-    y are `estimates`, v `variances` and F `columns`; τ² maximizes the marginal likelihood.
+    The model is y_j = θ_j + N(0, v_j) with the prior θ_j ~ N(F_j a, τ²), where y are the `estimates`, v the `variances`
+    and F the `columns`. `regress` gives F_j a, and τ² maximizes the marginal likelihood.
     """
     spread = 0.1
     for _ in range(EFFECT_ROUNDS):
@@ -143,14 +150,14 @@ def effect_posterior(estimates: FloatArray, variances: FloatArray, columns: Floa
 
 
 def pool(estimates: list[FloatArray], variances: list[FloatArray]) -> tuple[FloatArray, FloatArray]:
-    """Return the precision-weighted mean of independent estimates, and its variance."""
+    """Return the precision-weighted mean of independent estimates of the same numbers, and its variance."""
     precision = sum(1 / variance for variance in variances)
     total = sum(estimate / variance for estimate, variance in zip(estimates, variances, strict=True))
     return np.asarray(total / precision), np.asarray(1 / precision)
 
 
 class RowNoise(NamedTuple):
-    """The covariance of the noise of each row, Σ_j = a_j G + b_j H."""
+    """The covariance of the noise in the row of each item j: Σ_j = a_j G + b_j H, a matrix of size K × K."""
 
     private: FloatArray  # a_j: noise added for privacy, (n_items,)
     private_shape: FloatArray  # G, (K, K)
@@ -161,10 +168,9 @@ class RowNoise(NamedTuple):
 def column_posterior(estimates: FloatArray, noise: RowNoise, columns: FloatArray) -> FloatArray:
     """Return the posterior mean of a row of K numbers per item, `(n_items, K)`, from noisy `estimates` of the rows.
 
-    The model is y_j = θ_j + N(0, Σ_j) for the estimate y_j of row θ_j, with Σ_j in `noise`, and the prior
-    θ_j ~ N(F_j A, T) with F_j in `columns`. A comes from `regress`, the full K × K matrix T from expectation
-    maximization. There rows are weighted by how much is known about them: a catalogue may have many items that nobody
-    rated, which would otherwise keep T from changing.
+    The model is y_j = θ_j + N(0, Σ_j) for the estimate y_j of row θ_j, with Σ_j from `noise`. The prior is θ_j ~ N(F_j
+    A, T) with `columns` F. `regress` gives F_j A, and expectation maximization gives the K × K matrix T. It weights
+    each row by how much is known about it, because many items that nobody rated would otherwise keep T from changing.
     """
     weights = 1 / np.maximum(noise.private + noise.sampling, np.finfo(np.float64).tiny)
     spread = np.diag(np.maximum(0.1 * np.average(estimates**2, axis=0, weights=weights), 1e-3))
@@ -181,12 +187,11 @@ def column_posterior(estimates: FloatArray, noise: RowNoise, columns: FloatArray
 def _spread_rows(rows, private, private_shape, sampling, sampling_shape, spread, rounds, posterior):  # type: ignore[no-untyped-def]
     """Return the prior covariance T of `column_posterior` after `rounds` steps of expectation maximization.
 
-    A step replaces T, first `spread`, by the weighted average over rows of E_j E_jᵀ + T − T A_j⁻¹T, where
-    A_j = T + Σ_j, E_j = T A_j⁻¹r_j, and r_j is row j of `rows`. The weight of row j is tr(T A_j⁻¹T) / tr T, from 0
-    (nothing known about the row) to 1.
+    T starts as `spread`. A step replaces T by the weighted average over rows of E_j E_jᵀ + T − T A_j⁻¹T, where A_j = T
+    + Σ_j, E_j = T A_j⁻¹r_j, and r_j is row j of `rows`. The weight of row j is tr(T A_j⁻¹T) / tr T, from 0 (nothing is
+    known about the row) to 1. `posterior` is filled with the posterior means E_j under the last T.
 
-    `posterior` is filled with the E_j under the last T. With A = UᵀU, X = U⁻ᵀT and z = U⁻ᵀr, E_j = Xᵀz and
-    T A_j⁻¹T = XᵀX.
+    With the Cholesky factor U of A_j = UᵀU, X = U⁻ᵀT and z = U⁻ᵀr_j, these are E_j = Xᵀz and T A_j⁻¹T = XᵀX.
     """
     n_rows, width = rows.shape
     noisy, solved, known = np.empty((width, width)), np.empty((width, width + 1)), np.empty((width, width))
@@ -219,7 +224,7 @@ def _spread_rows(rows, private, private_shape, sampling, sampling_shape, spread,
 
 @njit(cache=True)
 def _solve_forward(factor, right):  # type: ignore[no-untyped-def]
-    """Replace `right` by U⁻ᵀ right, where U is the Cholesky factor `factor`."""
+    """Replace `right` by U⁻ᵀ right in place, where U = `factor` is an upper triangular Cholesky factor."""
     for k in range(len(factor)):
         right[k] /= factor[k, k]
         for i in range(k + 1, len(factor)):
@@ -228,22 +233,22 @@ def _solve_forward(factor, right):  # type: ignore[no-untyped-def]
 
 
 class PriorStep(NamedTuple):
-    """An update of the prior of tastes, in whitened coordinates."""
+    """An update of the prior distribution of people's tastes, in coordinates in which the old prior is N(0, I)."""
 
     shift: FloatArray  # change of the mean, (L,)
     growth: FloatArray  # new covariance, relative to the old one, which is I, (L, L)
 
 
 def prior_step(means: FloatArray, moments: FloatArray, deviation: float, over_relaxation: float) -> PriorStep:
-    """Return the change of the prior of tastes, d ~ N(0, I) so far, by one over-relaxed step of EM.
+    """Return one over-relaxed step of expectation maximization for the prior of tastes, which is N(0, I) so far.
 
-    `means` is the average of d over people and `moments` that of V + ddᵀ − I, with noise: of standard deviation
-    `deviation` on the diagonal of `moments`, `deviation`/√2 off it, and `deviation`/2 on `means`. The mean moves to
-    `means`. The covariance becomes Aᵖ, where A = I + moments − means meansᵀ with clipped eigenvalues and p is the
-    over-relaxation.
+    Each person's taste has a posterior mean d and covariance V. `means` is the average of d over people, and `moments`
+    the average of V + ddᵀ − I. Both have noise: of standard deviation `deviation` on the diagonal of `moments`,
+    `deviation`/√2 off the diagonal, and `deviation`/2 on `means`. The mean of the prior becomes `means`, and its
+    covariance Aᵖ, where A = I + moments − means meansᵀ with clipped eigenvalues and p is `over_relaxation`.
 
-    If the noise exceeds `LOUD_NOISE`, the mean, the diagonal and the off-diagonal part are first shrunk toward 0, each
-    by the share of its mean square that noise explains (James-Stein shrinkage).
+    If `deviation` exceeds `LOUD_NOISE`, the mean, the diagonal and the off-diagonal part are first shrunk toward 0,
+    each by the share of its mean square that noise explains (James-Stein shrinkage).
     """
     if deviation > LOUD_NOISE:
         means = means * _signal_share(means, deviation / 2)
@@ -258,9 +263,9 @@ def prior_step(means: FloatArray, moments: FloatArray, deviation: float, over_re
 
 
 def _signal_share(values: FloatArray, deviation: float) -> float:
-    """Return the share of the mean square of `values` that is not noise, 1 − σ²/mean square, at least 0.
+    """Return the share of the mean square of `values` that is not noise of this standard deviation.
 
-    1 where `values` is empty.
+    It is max(0, 1 − deviation²/mean square), or 1 if `values` is empty.
     """
     if values.size == 0:
         return 1.0
@@ -268,17 +273,18 @@ def _signal_share(values: FloatArray, deviation: float) -> float:
 
 
 def weighted_covariance(rows: FloatArray, weights: FloatArray) -> FloatArray:
-    """Return the covariance of the rows, `(L, L)`, each row counted `weights` times."""
+    """Return the covariance of the columns over the rows, `(L, L)`, with a weight for each row."""
     centred = rows - np.average(rows, axis=0, weights=weights)
     return np.asarray(weighted_gram(np.ascontiguousarray(centred), weights) / weights.sum())
 
 
 def best_known_directions(covariance: FloatArray, noise: float, count: int) -> FloatArray:
-    """Return the `count` directions D, `(L, count)`, in which a typical person's taste d is known best.
+    """Return the `count` directions D, `(L, count)`, in which ratings tell most about a typical person's taste d.
 
-    With h ratings and the covariance M of item rows, the posterior covariance of d is about (I + hM/noise)⁻¹. So
-    C = I − its mean over `TYPICAL_PROFILES` is the covariance of posterior means. The directions are those in which
-    √M C √M, the explained part of the variance of ratings, is largest; the scores Dᵀd have variance 1 in each.
+    For a person with h ratings, the posterior covariance of d is about (I + hM/noise)⁻¹, where M is the `covariance` of
+    item rows. Let C be I minus the mean of that matrix over the numbers of ratings in `TYPICAL_PROFILES`; it is the
+    covariance of posterior means. The directions are those in which √M C √M, the explained part of the variance of
+    ratings, is largest. They are scaled so that each entry of Dᵀd has variance 1.
     """
     identity = np.eye(len(covariance))
     unknown = [np.linalg.inv(identity + h * covariance / noise) for h in TYPICAL_PROFILES]

@@ -1,4 +1,4 @@
-"""The privacy price of a plan: the codes of all blocks, the budget events of rounds, and the statement of a run."""
+"""The privacy price of a plan: the noise of each block, the cost of each round, and the budget of the run."""
 
 import math
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ UNLISTED = (
 
 @dataclass(frozen=True)
 class PricedPlan:
-    """A plan with the code of every block, for a budget and a cohort. All its fields are public."""
+    """A plan with the encoding and noise of each block, calibrated for a budget and a cohort. All fields are public."""
 
     plan: Plan
     codes: tuple[tuple[BlockCode, ...], ...]  # by round, in the order of its blocks
@@ -52,27 +52,30 @@ class PricedPlan:
 
     @property
     def is_exact(self) -> bool:
-        """Whether sums have no noise (ε = ∞), so that there is no budget to account for."""
+        """Whether sums have no noise (ε = ∞); costs are then not accounted for."""
         return self.epsilon == math.inf
 
     @property
     def mu_squared(self) -> float:
-        """The total budget μ² of a device in the run."""
+        """The budget μ² of a device for the whole run, including the reserve."""
         return run_mu(self.epsilon, self.delta) ** 2
 
     def table_sent(self, round_index: int, fraction: float = 1.0) -> TableSent:
-        """Return the budget event of one table of a round, for a device that uses `fraction` of the norm bound."""
+        """Return the budget event of sending one table, for a device that uses `fraction` of the norm bound.
+
+        `round_index` counts rounds from 0.
+        """
         return TableSent(tuple(code.event(self.cohort, fraction) for code in self.codes[round_index]))
 
     def accountant(self, fraction: float = 1.0) -> TableAccountant:
-        """Return the total cost when every round is sent exactly once."""
+        """Return an accountant with the cost of one table in every round, without repeated attempts."""
         accountant = TableAccountant()
         for index in range(len(self.codes)):
             accountant.compose(self.table_sent(index, fraction))
         return accountant
 
     def statement(self, n_unlisted: int = 0) -> dict[str, Any]:
-        """Return the `budget` of a result: ε and its unit, ε for a replaced profile, and what is not covered.
+        """Return the entry `budget` of a run's result: ε and its unit, ε for a replaced profile, what is not covered.
 
         `n_unlisted` is the number of items that are in the catalogue only because somebody rated them.
         """
@@ -102,9 +105,9 @@ class PricedPlan:
 
 
 def price_plan(plan: Plan, *, epsilon: float, delta: float, cohort: Cohort, reserve: float = 0.0) -> PricedPlan:
-    """Return the plan with noise such that all rounds together cost (1 − reserve) μ²; repeated attempts use the rest.
+    """Return the plan with noise sized so that one table in every round costs at most (1 − reserve) μ² in total.
 
-    Raises `ParameterError` if the price of the resulting codes exceeds `epsilon`.
+    Repeated attempts may use the reserve. Raise `ParameterError` if the resulting cost exceeds `epsilon` at `delta`.
     """
     require_delta(delta, cohort.devices)
     if not 0 <= reserve < 1:
@@ -114,7 +117,7 @@ def price_plan(plan: Plan, *, epsilon: float, delta: float, cohort: Cohort, rese
     priced = PricedPlan(plan, codes, float(epsilon), delta, cohort, reserve)
     if priced.accountant().epsilon(delta) > epsilon * (1 + 1e-9):
         raise ParameterError(
-            f"the plan must cost at most epsilon = {epsilon} at delta = {delta}; it costs more."
+            f"the plan must cost at most epsilon = {epsilon} at delta = {delta}, but it costs more."
             " Raise delta or lower epsilon."
         )
     return priced

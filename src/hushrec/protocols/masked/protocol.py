@@ -1,4 +1,4 @@
-"""The masked protocol with the options of one run: its plan and price, its two sides, its statement and predictor."""
+"""The masked protocol with the options of one run: makes its terms, devices, server, budget and predictor."""
 
 import math
 from collections.abc import Mapping
@@ -41,7 +41,10 @@ NETWORK_RESERVE = 0.2  # default share of μ² for repeated attempts: one of the
 
 @dataclass(frozen=True)
 class Masked(ConfiguredProtocol):
-    """The masked protocol: in each round a device sends one clipped, noised and masked table; the server sees sums."""
+    """The masked protocol with the options of one run.
+
+    In each round a device sends one clipped, noised and masked table, and the server sees only sums of tables.
+    """
 
     name: ClassVar[str] = "masked"
     phases: ClassVar[tuple[str, ...]] = PHASES
@@ -71,7 +74,7 @@ class Masked(ConfiguredProtocol):
 
     @classmethod
     def network_options(cls, options: Mapping[str, Any], n_items: int, n_devices: int) -> dict[str, Any]:
-        """Return the options with defaults for a network run, where devices drop out and attempts are repeated."""
+        """Return the options with defaults for a network run, where devices may drop out or be hostile."""
         given = {name: value for name, value in options.items() if value is not None}
         corrupt = NETWORK_CORRUPT if n_devices >= LARGE_COHORT else 0.0
         found = {**options, "survivors": NETWORK_SURVIVORS, "corrupt": corrupt, "reserve": NETWORK_RESERVE, **given}
@@ -80,7 +83,7 @@ class Masked(ConfiguredProtocol):
         return found
 
     def readable_evaluation(self, devices: int) -> float:
-        """Return the default share of μ² for evaluation in a network run; 0 if the noise would hide the accuracy."""
+        """Return the default share of μ² for evaluation blocks in a network run; 0 if noise would hide the accuracy."""
         mu = run_mu(self.epsilon, default_delta(devices) if self.delta is None else self.delta)
         cohort = Cohort(devices, self.expected_survivors(devices), self.corrupt or 0.0)
         return NETWORK_SHARE if is_readable(devices, cohort.honest, mu * math.sqrt(1 - (self.reserve or 0.0))) else 0.0
@@ -104,7 +107,10 @@ class Masked(ConfiguredProtocol):
         return find_learning(model).expectation(terms.priced, n_devices)
 
     def make_terms(self, fleet: Fleet, options: Mapping[str, Any]) -> MaskedTerms:
-        """Return the terms: a plan chosen from public numbers, with the noise of every block, and the masking rules."""
+        """Return the terms: a plan chosen from public numbers, the noise of each block, and the masking rules.
+
+        Raise `ParameterError` for options that contradict each other or a budget that cannot be met.
+        """
         devices = len(fleet.rated_counts)
         delta = default_delta(devices) if self.delta is None else self.delta
         cohort = Cohort(devices, self.expected_survivors(devices), self.corrupt or 0.0)
@@ -120,9 +126,10 @@ class Masked(ConfiguredProtocol):
         return MaskedTerms(priced, _rules(cohort))
 
     def expected_survivors(self, devices: int) -> float:
-        """Return the smallest share of the devices that a round may end with.
+        """Return the smallest share of the devices with which a round may end.
 
-        That is the option `survivors` or, by default, what `dropout` leaves with `SAFE_DEVIATIONS` to spare.
+        It is the option `survivors` or, by default, the share that remains after `dropout`, less a margin of
+        `SAFE_DEVIATIONS` standard deviations.
         """
         if self.survivors is not None:
             return self.survivors
@@ -130,7 +137,7 @@ class Masked(ConfiguredProtocol):
         return max(math.floor(devices - absent), 1) / devices
 
     def statement(self, spending: Spending) -> dict[str, Any]:
-        """Return the `budget` of a simulated run; `not_covered` says that its noise is seeded, unlike a service's."""
+        """Return the entry `budget` of a simulated run's result; `not_covered` says that the noise is seeded."""
         terms: MaskedTerms = spending.terms
         own = {} if self.own_epsilon is None else {"own_epsilon": self.own_epsilon}
         whole = terms.priced.statement(spending.model.columns.n_unlisted)
@@ -142,14 +149,14 @@ class Masked(ConfiguredProtocol):
         return find_learning(record["model"]).predictor_from(arrays, ratings)
 
     def make_predictor(self, problem: Any, public: Arrays, private: Mapping[int, State]) -> Predictor:
-        """Return the predictor from the public table and everybody's ratings; private states are not needed."""
+        """Return the predictor of a simulated run from the public table and the ratings; `private` is not used."""
         learning = learning_of(problem.model)
         final = int(public["round_number"]) == problem.terms.max_rounds
         return learning.predictor(learning.table_from(public), _ratings(problem), final=final)
 
     def predictor_from(self, problem: Any, arrays: Arrays) -> Predictor:
         if len(arrays["log_counts"]) != problem.n_items:
-            raise ValueError(f"arrays must have {problem.n_items} items, got {len(arrays['log_counts'])}.")
+            raise ValueError(f"arrays must be for {problem.n_items} items, got {len(arrays['log_counts'])}.")
         return learning_of(problem.model).predictor_from(arrays, _ratings(problem))
 
     def failure(self, terms: Any, public: Arrays, round_number: int) -> Diverged:
@@ -183,7 +190,10 @@ class Masked(ConfiguredProtocol):
         return side
 
     def joining_costs(self, terms: MaskedTerms) -> dict[str, float]:
-        """Return k² μ², the cost of all rounds including the reserve for repeated attempts; empty without noise."""
+        """Return the cost of all rounds, including the reserve for repeated attempts; empty for a run without noise.
+
+        It is k² μ² for a person who uses the fraction k of the norm bound.
+        """
         return {} if terms.priced.is_exact else {"table": self.fraction(terms) ** 2 * terms.priced.mu_squared}
 
     def limits_at(self, epsilon: float) -> dict[str, float]:
@@ -193,7 +203,10 @@ class Masked(ConfiguredProtocol):
         return Ledger(**self.joining_costs(terms))
 
     def ledger_statement(self, ledger: Ledger) -> dict[str, Any]:
-        """Return the cost of the tables of all runs so far; the default δ suits runs of up to 100,000 devices."""
+        """Return what one device has spent on the tables of all runs, the unit, and what is not covered.
+
+        The default δ is allowed for runs of up to 100,000 devices.
+        """
         spent: TableAccountant = ledger["table"]
         limit, delta = ledger.limit("table") or 0.0, self.delta or LEDGER_DELTA
         allowed = TableAccountant(mu_squared=limit, rho=limit / 2, distance=spent.distance)
@@ -210,7 +223,7 @@ class Masked(ConfiguredProtocol):
         }
 
     def fraction(self, terms: MaskedTerms) -> float:
-        """Return k, the fraction of the run's norm bound that a person's own budget allows for their tables."""
+        """Return the fraction of the run's norm bound that `own_epsilon` allows, from 0 to 1."""
         if self.own_epsilon is None:
             return 1.0
         return own_fraction(self.own_epsilon, terms.priced.epsilon, terms.priced.delta)
@@ -221,7 +234,10 @@ class Masked(ConfiguredProtocol):
 
 
 def _rules(cohort: Cohort) -> Rules:
-    """Return the masking rules of a cohort; one too small for secure aggregation gets rules that no device accepts."""
+    """Return the rules of secure aggregation for a cohort.
+
+    A cohort that is too small for secure aggregation, as in some simulations, gets rules that real devices refuse.
+    """
     try:
         return choose_rules(cohort.devices, cohort.smallest, cohort.most_corrupt)
     except ParameterError:

@@ -1,4 +1,4 @@
-"""Compiled stochastic rounding of real numbers to integers of bounded norm, for devices and the CPU engine."""
+"""Compiled clipping and stochastic rounding of real numbers to integers, for devices and the CPU engine."""
 
 import math
 
@@ -10,10 +10,10 @@ def round_block(values, uniforms, scale, clip_units, limit, out):  # type: ignor
     """Fill `out` (int64) with the clipped and stochastically rounded values, whose squared norm is at most `limit`.
 
     With x = values · scale · min(1, clip_units/‖values · scale‖), each integer is ⌊x⌋, plus one if its uniform number
-    is below x − ⌊x⌋. Its expectation is x; zeros and whole numbers do not change. If the squared norm exceeds `limit`,
-    x is truncated toward zero instead, which cannot increase the norm. `out` is all zeros if the sum of squares is not
-    finite, or if even the truncated integers exceed `limit`. Sums are computed in the order of the entries, so that the
-    same draws give the same integers in every engine.
+    is below x − ⌊x⌋, so that its expectation is x. If the squared norm of the integers exceeds `limit`, x is truncated
+    toward zero instead, which cannot increase the norm. `out` is all zeros if the norm of the values is not finite, or
+    if even the truncated integers exceed `limit`. Sums are computed in the order of the entries, so that the same draws
+    give the same integers in every engine.
     """
     total = 0.0
     for value in values:
@@ -29,7 +29,10 @@ def round_block(values, uniforms, scale, clip_units, limit, out):  # type: ignor
 
 @njit(cache=True)
 def _rounded(values, uniforms, factor, out):  # type: ignore[no-untyped-def]
-    """Round stochastically into `out` and return the squared norm; |x| ≤ 2¹⁷ and Σ x² ≤ 2³⁴, so nothing overflows."""
+    """Round values · factor stochastically into `out`, and return the squared norm of `out`.
+
+    Every |x| is at most 2¹⁷ and Σ x² at most 2³⁴, so nothing overflows.
+    """
     squared = 0
     for place in range(len(values)):
         x = values[place] * factor
@@ -43,7 +46,7 @@ def _rounded(values, uniforms, factor, out):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _truncated(values, factor, out):  # type: ignore[no-untyped-def]
-    """Truncate toward zero into `out` and return the squared norm."""
+    """Truncate values · factor toward zero into `out`, and return the squared norm of `out`."""
     squared = 0
     for place in range(len(values)):
         whole = int(values[place] * factor)

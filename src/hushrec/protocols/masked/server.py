@@ -1,11 +1,13 @@
-"""The server side of model `gp`: learns items and the prior of tastes from noisy sums, and makes the public table.
+"""The server side of model `gp`: learns about items and people's tastes from noisy sums, and makes the public table.
 
-The columns of items x_j are, in this order: factors, audience, quality, attributes, log-popularity, 1. Quality is the
-item's effect b_j again, because people differ in how much they agree with the average. A rating is
+The rating of item j by a person with taste u is modelled as
 
     r_uj = centre + b_j + x_jᵀu + N(0, noise + Var b_j),     u ~ N(m, S).
 
-The public table has whitened rows, chol(S)ᵀx_j, and offsets, centre + b_j + x_jᵀm, so that every taste is d ~ N(0, I).
+b_j is the effect of the item. The columns of x_j are, in this order: factors, audience, quality, attributes,
+log-popularity, and 1. Quality is the effect b_j again, because people differ in how much they agree with the average.
+The public table has rows chol(S)ᵀx_j and offsets centre + b_j + x_jᵀm, so that the prior of every taste becomes d ~
+N(0, I) (whitened coordinates).
 """
 
 from collections.abc import Mapping
@@ -50,7 +52,7 @@ ATTRIBUTES_FLOOR, PROFILE_FLOOR = 0.02, 0.05  # lower bounds on the variances of
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """The arrays that a `GpLearner` has learned so far, in coordinates that are not whitened."""
+    """All that a `GpLearner` has learned so far, as public arrays in the letters of the module's docstring."""
 
     columns: FloatArray = field(repr=False)  # x_j, (n_items, L)
     mean: FloatArray = field(repr=False)  # m, (L,)
@@ -67,19 +69,19 @@ class Learned:
 
     @property
     def root(self) -> FloatArray:
-        """The lower triangular Cholesky factor R of S = RRᵀ, so that u = m + Rd."""
+        """The lower triangular Cholesky factor R of the covariance S = RRᵀ; a taste is u = m + Rd with d ~ N(0, I)."""
         return np.asarray(np.linalg.cholesky(self.covariance), dtype=np.float64)
 
 
 class GpLearner(Learner[Learned]):
-    """A learner of model `gp`, for the effects and columns of the items and the prior of tastes."""
+    """The `Learner` of model `gp`: estimates item effects, item columns and the prior of tastes from noisy sums."""
 
     def __init__(self, columns: ItemColumns, plan: Plan, devices: int, constants: Constants = CONSTANTS) -> None:
         self.constants = constants
         super().__init__(columns, plan, devices)
 
     def _start(self) -> Learned:
-        """Return the state before the first round: attribute columns and levels, effects of 0."""
+        """Return the arrays before the first round: the public attributes as columns, and all effects 0."""
         items, taste = self.item_columns.n_items, self.item_columns.taste
         length = taste.shape[1] + 3
         variances = np.full(length, self.constants.taste_variance)
@@ -101,7 +103,7 @@ class GpLearner(Learner[Learned]):
         )
 
     def table(self) -> PublicTable:
-        """Return the public table for the next round or, after the last round, the final one."""
+        """Return the public table for the next round or, after the last round, the final public table."""
         learned, constants = self.learned, self.constants
         rows = multiply(np.ascontiguousarray(learned.columns), learned.root)
         spread = weighted_covariance(rows, learned.counts)
@@ -120,7 +122,7 @@ class GpLearner(Learner[Learned]):
         )
 
     def _factor_count(self) -> int:
-        """Return the number of directions in the factor block of the next round; 0 if it has none."""
+        """Return the number of taste directions in the factor block of the next round; 0 without such a block."""
         if self.round_number >= len(self.plan.rounds):
             return 0
         widths = [block.shape[1] for block in self.plan.rounds[self.round_number].blocks if block.name == FACTORS]
@@ -147,7 +149,7 @@ class GpLearner(Learner[Learned]):
     # Counts and descriptions -----------------------------------------------------------------------------------
 
     def _learn_counts(self, learned: Learned, noisy: DecodedSum, share: float) -> Learned:
-        """Return the state with the popularity of the items, which becomes a column of items and of item priors."""
+        """Return `learned` with the estimated popularity of each item, also as a column of x_j and of the priors."""
         everywhere = np.ones(self.item_columns.n_items)
         found = popularity_of(count_sum(noisy, share, everywhere), self.item_columns)
         columns = learned.columns.copy()
@@ -155,7 +157,11 @@ class GpLearner(Learner[Learned]):
         return replace(learned, columns=columns, **found._asdict())
 
     def _learn_moments(self, learned: Learned, noisy: DecodedSum, survivors: int) -> Learned:
-        """Return the state with the map that whitens descriptions: principal axes of the attributes, and log h."""
+        """Return `learned` with the map that whitens descriptions of people, for the audience block.
+
+        A description has means of attributes and the log of the number of ratings. The map keeps the principal axes of
+        the first part, and scales each to variance 1.
+        """
         width = len(learned.description_centre)
         centre, covariance = moments_of(noisy, width, survivors)
         count = self._audience_width() - 1
@@ -183,12 +189,16 @@ class GpLearner(Learner[Learned]):
         return unit_weights(weights / rare, counts)
 
     def item_sum(self, name: str, sums: Mapping[str, DecodedSum], share: float) -> ItemSum:
-        """Return the sum of the item block `name`, scaled up from `share` of the devices."""
+        """Return the sum of the item block called `name` over all devices, scaled up from the `share` that reported."""
         weights, counts = self.item_weights(name), self.learned.counts
         return item_sum(self.block(name), sums[name], sums[curvature_of(name)], weights, counts, share)
 
     def _learn_bias(self, learned: Learned, noisy: ItemSum) -> Learned:
-        """Return the state with new estimates of the effects, from the sums c̄ n_j (θ_j − b_j) of residuals."""
+        """Return `learned` with new estimates of the item effects, from the sums of residuals in a bias block.
+
+        The sum of item j is about c̄ n_j times the error of its current effect, where n_j is its number of ratings and
+        c̄ the mean factor of clipping.
+        """
         weight, squared = noisy.mean_weight[0, 0], noisy.squared_weight[0, 0]
         ratings = learned.counts * weight
         return self._with_estimate(
@@ -201,10 +211,10 @@ class GpLearner(Learner[Learned]):
     def _with_estimate(
         self, learned: Learned, estimate: FloatArray, variances: FloatArray, sampling: FloatArray
     ) -> Learned:
-        """Return the state with a round's estimate of the effects pooled with those of earlier rounds.
+        """Return `learned` with one round's estimate of the item effects, averaged with those of earlier rounds.
 
-        The noise of different rounds is independent, but the ratings are the same in every round. So `sampling`, the
-        sampling variance of the ratings, is added once, after pooling.
+        `variances` are those of the noise, which is independent in different rounds. `sampling` is the sampling
+        variance of the ratings, which are the same in every round, so it is added once, after averaging.
         """
         estimates = np.concatenate([learned.estimates, estimate[None]])
         estimate_variances = np.concatenate([learned.estimate_variances, np.maximum(variances, TINY)[None]])
@@ -227,9 +237,9 @@ class GpLearner(Learner[Learned]):
         )
 
     def _public_effects(self) -> tuple[FloatArray, FloatArray]:
-        """Return estimates of the effects from public ratings alone, and their variances; they cost no budget.
+        """Return estimates of the item effects from public ratings alone, and their variances; they cost no budget.
 
-        They average leave-one-out residuals under the current table, as devices do.
+        An estimate averages leave-one-out residuals under the current public table, as devices do.
         """
         from hushrec.models import gp  # compiled: imported where it is used
 
@@ -247,22 +257,23 @@ class GpLearner(Learner[Learned]):
         return self.learned.effects + sums / np.maximum(counts, 1), self.constants.noise / np.maximum(counts, TINY)
 
     def _audience(self, learned: Learned, noisy: ItemSum) -> FloatArray:
-        """Return the audience of each item, the mean description of its raters, scaled to mean 0 and mean square 1."""
+        """Return the audience of each item, the mean description of its raters, as columns of mean 0 and variance 1."""
         counts = learned.counts
         found = audience_means(noisy, counts, learned.prior_columns)
         found = found - np.average(found, axis=0, weights=counts)
         return np.asarray(found / np.maximum(_sizes(found, counts), SMALLEST_SIZE))
 
     def _add_audience(self, learned: Learned, audience: FloatArray) -> Learned:
-        """Return the state with the audiences added as columns of taste and of later item priors."""
+        """Return `learned` with the audiences added to the columns of x_j and to the columns of later priors."""
         wider = replace(learned, prior_columns=np.concatenate([learned.prior_columns, audience], axis=1))
         return self._append(wider, self.constants.column_spread * audience, self.constants.taste_variance)
 
     def _learn_factors(self, learned: Learned, noisy: ItemSum) -> Learned:
-        """Return the state with new factor columns: the regression of an item's residuals on the raters' tastes.
+        """Return `learned` with new factor columns, from the regression of each item's residuals on its raters' tastes.
 
-        The coefficients θ_j of e = θ_jᵀq with q = (Dᵀd, 1) come from least squares. The last coefficient is one more
-        estimate of the effect; the others become columns.
+        Least squares gives the coefficients θ_j of residual = θ_jᵀq with q = (Dᵀd, 1), for a rater's taste d and the
+        published directions D. The last coefficient is one more estimate of the item's effect; the others become
+        columns.
         """
         inverse = np.linalg.inv(noisy.mean_weight)
         found = noisy.sums @ inverse / learned.counts[:, None]
@@ -281,7 +292,10 @@ class GpLearner(Learner[Learned]):
         return self._append(learned, factors * scale, self.constants.factor_variance)
 
     def _append(self, learned: Learned, columns: FloatArray, variance: float) -> Learned:
-        """Return the state with new columns before the others; tastes for them are independent with this variance."""
+        """Return `learned` with new columns before the others in x_j.
+
+        In the prior, a person's tastes for the new columns are independent, with mean 0 and this variance.
+        """
         width, length = columns.shape[1], len(learned.mean)
         covariance = np.zeros((width + length, width + length))
         covariance[:width, :width] = variance * np.eye(width)
@@ -296,7 +310,7 @@ class GpLearner(Learner[Learned]):
     # Tastes ----------------------------------------------------------------------------------------------------
 
     def _learn_prior(self, learned: Learned, noisy: DecodedSum, survivors: int) -> Learned:
-        """Return the state with m and S updated by one `prior_step`."""
+        """Return `learned` with the mean and covariance of the prior of tastes updated by one `prior_step`."""
         length, root = len(learned.mean), learned.root
         averages = noisy.values / survivors
         moments = symmetric(averages[length:], length)
@@ -310,7 +324,7 @@ class GpLearner(Learner[Learned]):
 
 
 def _sizes(columns: FloatArray, counts: FloatArray) -> FloatArray:
-    """Return the root mean square of each column over ratings, `(K,)`."""
+    """Return the root mean square of each column over all ratings, `(K,)`; `counts` are the ratings per item."""
     return np.asarray(np.sqrt(np.average(columns**2, axis=0, weights=counts)))
 
 

@@ -1,14 +1,15 @@
-"""The server side of one attempt of a masked round as a state machine without I/O or clock; `close` is the deadline.
+"""The server side of one attempt of a masked round in one cohort, as a state machine without I/O or clock.
 
-    phase    report of a device        → result        needed to go on
+    phase    report of a device        → result        needed to continue
     KEYS     PublicKeys                → roster        at least n_min devices
     SHARES   SealedShares              → partners      at least n_min devices
     TABLE    MaskedTable               → survivors     at least n_min devices; tables are added as they arrive
     CONSENT  Consent                   → quorum        more than (roster + c_max)/2 devices
     UNMASK   Unmasking                 → the sum       t shares of every secret
 
-The attempt ends as SUMMED, or as FAILED: then nothing is revealed, and the next attempt starts from the beginning.
-`question` returns the message for a device in the current phase. Every report is checked, and counted once.
+The caller calls `close` at the deadline of each phase. The attempt ends in phase SUMMED or FAILED. If it fails, nothing
+is revealed, and the next attempt starts from the beginning. `question` returns the server's message to a device in the
+current phase. Every report is checked, and a device reports once in each phase.
 """
 
 import enum
@@ -43,7 +44,7 @@ from hushrec.protocols.masked.terms import MaskedTerms
 
 
 class Phase(enum.Enum):
-    """The phase of an attempt; the values are the names of phases in envelopes."""
+    """The phase of an attempt; the first five values are the names of phases in message envelopes."""
 
     KEYS = "keys"
     SHARES = "shares"
@@ -65,9 +66,10 @@ EXPECTED: dict[Phase, tuple[type, Phase]] = {
 
 
 class ServerRound:
-    """One attempt of a round in one cohort; `members` are the names of the devices that are asked for keys.
+    """The server's state machine for one attempt of a round in one cohort.
 
-    The caller must have verified the sender of each message; the service checks the signature of each request.
+    `members` are the names of the devices that are asked for keys. The caller must verify who sent each message; the
+    service checks the signature of each request.
     """
 
     def __init__(self, terms: MaskedTerms, announcement: Announcement, members: Collection[bytes]) -> None:
@@ -88,30 +90,33 @@ class ServerRound:
         self._unmasked: dict[int, dict[int, bytes]] = {}
 
     def part(self, members: Collection[bytes]) -> "ServerRound":
-        """Return an attempt with these members only, still in phase KEYS, with the keys that they have sent."""
+        """Return a new state machine for a subset of the members, in phase KEYS, with the keys that they have sent."""
         found = ServerRound(self.terms, self.announcement, members)
         found._keys = {name: self._keys[name] for name in members}
         return found
 
     @property
     def reported(self) -> frozenset[bytes]:
-        """Names of the devices that have reported in the current phase."""
+        """The names of the devices that have reported in the current phase."""
         return frozenset(self._keys) if self.phase is Phase.KEYS else self._names(self._received())
 
     @property
     def asked(self) -> frozenset[bytes]:
-        """Names of the devices that the current phase asks: members, roster, partners, survivors or signers."""
+        """The names of the devices that are asked for a report in the current phase.
+
+        Phase by phase these are the members, the roster, the partners, the survivors and the signers.
+        """
         return self._members if self.phase is Phase.KEYS else self._names(self._audience())
 
     @property
     def survivors(self) -> frozenset[bytes]:
-        """Names of the devices whose tables have arrived and are in the sum."""
+        """The names of the devices whose tables have arrived."""
         return self._names(self._arrived)
 
     def question(self, device: bytes) -> Any:
-        """Return the message for this device in the current phase."""
+        """Return the server's message to this device in the current phase; raise if the device is not asked."""
         if not self.is_asked(device):
-            raise LocalProtocolError(f"device must be one that phase {self.phase.value} asks; this one is not asked.")
+            raise LocalProtocolError(f"device must be asked in phase {self.phase.value}, but this device is not asked.")
         if self.phase is Phase.KEYS:
             return self.announcement
         if self.phase is Phase.SHARES:
@@ -129,10 +134,10 @@ class ServerRound:
         return Quorum(_positions(signed), tuple(signed.values()))
 
     def check(self, device: bytes, message: Any) -> None:
-        """Raise `RemoteProtocolError` for a report that `receive` would refuse; change nothing."""
+        """Raise `RemoteProtocolError` if `receive` would refuse this report. The report is not stored."""
         if not self._expects(message):
             raise RemoteProtocolError(
-                f"message must fit phase {self.phase.value}, got {type(message).__name__}.", status_hint=409
+                f"message must be a report of phase {self.phase.value}, got {type(message).__name__}.", status_hint=409
             )
         if not self.is_asked(device) or self._has_answered(device):
             raise RemoteProtocolError(
@@ -150,7 +155,7 @@ class ServerRound:
             self._check_unmasking(self._positions[device], message)
 
     def receive(self, device: bytes, message: Any) -> None:
-        """Store a device's report; a refused report changes nothing."""
+        """Check and store a device's report, or raise `RemoteProtocolError` and change nothing."""
         self.check(device, message)
         if self.phase is Phase.KEYS:
             self._keys[device] = message
@@ -169,19 +174,24 @@ class ServerRound:
             self._unmasked[sender] = dict(zip(map(int, message.owners), message.shares, strict=True))
 
     def receive_sum(self, devices: Collection[bytes], total: Table) -> None:
-        """Add the sum, modulo 2³², of these devices' tables, each of which the caller has checked with `check`."""
+        """Add the sum of these devices' tables, modulo 2³², instead of receiving each table.
+
+        The caller must have checked each table with `check`.
+        """
         if self.phase is not Phase.TABLE or not all(map(self.is_asked, devices)) or total.shape != self._total.shape:
-            raise LocalProtocolError("total must be the sum of tables of devices that the phase asks for them.")
+            raise LocalProtocolError(
+                "total must be the sum of tables, in phase table, of devices that are asked, and have their shape."
+            )
         senders = {self._positions[device] for device in devices}
         if len(senders) < len(devices) or senders & self._arrived.keys():
-            raise LocalProtocolError("devices must be distinct, and no table may be in more than one sum.")
+            raise LocalProtocolError("devices of a sum must be distinct, and must not have reported before.")
         self._total += total
         self._arrived |= dict.fromkeys(senders, True)
 
     def close(self) -> None:
-        """Close the current phase with the devices that reported; raise `AttemptFailed` if they are too few."""
+        """Close the current phase and enter the next; raise `AttemptFailed` if too few devices have reported."""
         if self.phase not in EXPECTED:
-            raise LocalProtocolError(f"close must not be called for an attempt that is {self.phase.value}.")
+            raise LocalProtocolError(f"close must not be called after the attempt has ended ({self.phase.value}).")
         try:
             self._close()
         except AttemptFailed as failure:
@@ -215,10 +225,13 @@ class ServerRound:
         recipients = tuple(map(int, shares.recipients))
         if sender in recipients or len(recipients) != min(self.terms.rules.neighbours, others):
             raise RemoteProtocolError(
-                f"recipients of shares must be {min(self.terms.rules.neighbours, others)} other devices."
+                f"recipients of shares must be {min(self.terms.rules.neighbours, others)} other devices,"
+                f" got {len(recipients)}{', with the sender' if sender in recipients else ''}."
             )
         if recipients[-1] > others:
-            raise RemoteProtocolError(f"recipients must be positions from 0 to {others}.")
+            raise RemoteProtocolError(
+                f"recipients must be positions in the roster, from 0 to {others}, got {recipients[-1]}."
+            )
 
     def _check_table(self, table: MaskedTable) -> None:
         if table.numbers.shape != self._total.shape:
@@ -226,14 +239,16 @@ class ServerRound:
 
     def _check_consent(self, sender: int, consent: Consent) -> None:
         if not is_signed(self._roster.entries[sender].identity, consent.signature, self._signed_text):
-            raise RemoteProtocolError("signature must be the device's signature of the survivors.", status_hint=401)
+            raise RemoteProtocolError(
+                "signature must be the device's valid signature of the list of survivors.", status_hint=401
+            )
 
     def _check_unmasking(self, helper: int, unmasking: Unmasking) -> None:
         if not self._inbox.get(helper, {}).keys() >= set(map(int, unmasking.owners)):
-            raise RemoteProtocolError("owners must be devices that sent a share to this device.")
+            raise RemoteProtocolError("owners of revealed shares must be devices that sent shares to this device.")
 
     def _audience(self) -> Collection[int]:
-        """Return the positions of the devices that the current phase asks, from the second phase on."""
+        """Return the roster positions of the devices that are asked in the current phase, from the second phase on."""
         return {
             Phase.SHARES: range(len(self._roster)),
             Phase.TABLE: self._drawn.keys(),
@@ -242,7 +257,7 @@ class ServerRound:
         }.get(self.phase, ())
 
     def _received(self) -> Collection[int]:
-        """Return the positions of the devices that have reported in the current phase, from the second phase on."""
+        """Return the roster positions of the devices that have reported in the current phase, from the second on."""
         return {
             Phase.SHARES: self._drawn.keys(),
             Phase.TABLE: self._arrived.keys(),
@@ -254,7 +269,7 @@ class ServerRound:
         return self.phase in EXPECTED and type(message) is EXPECTED[self.phase][0]
 
     def is_asked(self, device: bytes) -> bool:
-        """Return whether the current phase asks this device."""
+        """Return whether this device is asked for a report in the current phase."""
         if self.phase is Phase.KEYS:
             return device in self._members
         return device in self._positions and self._positions[device] in self._audience()

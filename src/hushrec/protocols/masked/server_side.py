@@ -1,12 +1,16 @@
-"""The server side of a masked run: attempts and their cohorts, learning from their sums, and suspected devices.
+"""The server side of a masked run: runs attempts in cohorts, learns from their sums, and finds hostile devices.
 
-A sum that honest tables cannot have is discarded, and its members become suspects: the devices that were in every
-discarded sum and that no good sum has cleared. With several cohorts the round ends with the good sums, at no cost. The
-next round spreads the suspects over its cohorts; if the hostile device sends such a table again, the number of suspects
-is divided by the number of cohorts. Suspects too few to fill a cohort are left out. With one cohort, the next attempt
-leaves out up to half of the suspects, at random, as long as enough devices are left for the noise; attempt by attempt
-the hostile device becomes the only suspect. A device whose shares cannot be used is identified at once, and becomes a
-suspect alone.
+A sum is *implausible* if honest devices cannot have made it. It is discarded, and the devices in it become suspects.
+The suspects are the devices that were in every implausible sum so far and in no plausible sum since.
+
+With several cohorts, the round ends with the plausible sums, and nobody has to report again. The next round spreads the
+suspects over its cohorts, so that a hostile device that sends such a table again divides the number of suspects by the
+number of cohorts. If the suspects are too few to fill a cohort, the next round leaves them out.
+
+With one cohort, the round needs another attempt. It leaves out up to half of the suspects, at random, as long as enough
+devices remain for the noise, until the hostile device is the only suspect.
+
+A device that sent wrong shares of its secrets is identified at once and becomes a suspect.
 """
 
 import math
@@ -46,7 +50,7 @@ PHASES = tuple(phase.value for phase in EXPECTED)
 
 
 class MaskedServer(ServerSide):
-    """The server side of the masked protocol: adds up masked tables, removes the masks, and learns from the sums."""
+    """The computations of the server in the masked protocol: adds up masked tables, removes masks, learns from sums."""
 
     phases = PHASES
 
@@ -65,7 +69,7 @@ class MaskedServer(ServerSide):
 
     @property
     def public(self) -> Arrays:
-        """The public table, and the number of rounds that it was learned from."""
+        """The arrays of the public table, and `round_number`, the number of rounds that it was learned from."""
         return {**vars(self.learner.table()), "round_number": np.array(float(self.learner.round_number))}
 
     @property
@@ -106,7 +110,7 @@ class MaskedServer(ServerSide):
 
     @property
     def progress(self) -> str | None:
-        """One sentence about the cohorts of the open attempt; None if there is only one, or before they are drawn."""
+        """A sentence about the cohorts of the open attempt; None if it has one cohort, or in its first phase."""
         if self.attempt is None or self.attempt.phase is Phase.KEYS or self.attempt.is_single:
             return None
         sizes, lost = [len(cohort.asked) for cohort in self.attempt.cohorts], len(self.attempt.given_up)
@@ -114,18 +118,18 @@ class MaskedServer(ServerSide):
 
     @property
     def accuracy(self) -> list[dict[str, float]]:
-        """The measured RMSE after each round, of the model and of the bias model, with their standard errors."""
+        """The fields of `Measured` for each round with a measurement: RMSE of the model and of the bias model."""
         return [row._asdict() for row in self.learner.measured if not math.isnan(row.rmse)]
 
     @property
     def suspects(self) -> frozenset[str]:
-        """Names of the suspects: at least one has probably sent a table that no honest device sends."""
+        """The names of the suspects; at least one of them has probably sent a false table or false shares."""
         return self._suspects
 
     # Cohorts ---------------------------------------------------------------------------------------------------
 
     def choose_members(self, members: Collection[Name]) -> Collection[Name]:
-        """Return the members of the next round: all but some or all of the suspects (see the module's docstring)."""
+        """Return the members to ask in the next attempt; the module's docstring says which suspects are left out."""
         self._pool = sorted(members, key=str)
         return self._without_suspects()
 
@@ -146,7 +150,7 @@ class MaskedServer(ServerSide):
         return [rising[place] for place in np.sort(np.argsort(draws, kind="stable")[:count])]
 
     def _draw_number(self) -> int:
-        """Return the number that keys the random draws of this attempt, so that they differ from earlier attempts'."""
+        """Return the number of the random stream for draws after this attempt; it is different for each attempt."""
         place = (0, 0) if self.attempt is None else self.attempt.announcement.place
         return place[0] * 2**20 + place[1]
 
@@ -154,7 +158,7 @@ class MaskedServer(ServerSide):
 
     def open(self, round_number: int, attempt: int, members: Collection[Name]) -> Inbox:
         if not self.secret:
-            raise LocalProtocolError("the server of a masked run must have a key before its first round.")
+            raise LocalProtocolError("the server must have a key before the first round. Call sign_as first.")
         key = Ed25519PrivateKey.from_private_bytes(self.secret)
         digests = self._terms.digest, published_digest(self.public)
         announcement = announce(key, self.run_id, round_number, attempt, *digests)
@@ -168,7 +172,7 @@ class MaskedServer(ServerSide):
         self._open_attempt.check(device_name(sender), message)
 
     def addend(self, address: Address, sender: Name, message: Any) -> tuple[int, WordArray] | None:
-        """Return the cohort's number and the integers of a masked table, which is only needed for its cohort's sum."""
+        """Return (cohort number, integers) for a masked table, of which only the cohort's sum is needed; else None."""
         if not isinstance(message, MaskedTable):
             return None
         return self._open_attempt.number_of(device_name(sender)), message.numbers
@@ -188,7 +192,7 @@ class MaskedServer(ServerSide):
         return list(self._names.values())
 
     def _blame(self, attempt: Attempt) -> bool:
-        """Add the devices whose shares made a cohort fail to the suspects; return whether there are any."""
+        """Add the devices whose wrong shares made a cohort fail to the suspects; return whether there are any."""
         culprits = {str(self._names[name]) for cohort in attempt.given_up for name in cohort.culprits}
         self._suspects |= culprits
         return bool(culprits)
@@ -199,16 +203,16 @@ class MaskedServer(ServerSide):
     @property
     def _open_attempt(self) -> Attempt:
         if self.attempt is None:
-            raise LocalProtocolError("no attempt is open.")
+            raise LocalProtocolError("an attempt must be open. Call open first.")
         return self.attempt
 
     def _end_round(self, attempt: Attempt) -> RoundOver | NextAttempt:
-        """Learn from the plausible sums and end the round; if there are none, start another attempt."""
+        """Learn from the plausible sums and end the round; if there are none, ask for another attempt."""
         good = self.believed(attempt.cohorts)
         self._suspect([cohort for cohort in attempt.cohorts if cohort not in good], good)
         self._blame(attempt)
         if not good:
-            reason = "the sum was discarded, because honest tables cannot have it."
+            reason = "the sum was discarded, because honest devices cannot have made it."
             return NextAttempt(reason, self._without_suspects())
         survivors = sum(len(cohort.survivors) for cohort in good)
         self.learner.learn(self._added_up(good), survivors)
@@ -216,10 +220,11 @@ class MaskedServer(ServerSide):
         return RoundOver()
 
     def _suspect(self, spoiled: Sequence[ServerRound], good: Sequence[ServerRound]) -> None:
-        """Update the suspects: devices in all spoiled sums so far, or else in the last ones, minus those in good sums.
+        """Update the suspects after a round with these implausible (`spoiled`) and plausible (`good`) cohorts.
 
-        A good sum clears nobody if it would clear every suspect, because a hostile device may sometimes send an honest
-        table.
+        Suspects that are in no spoiled sum are cleared, unless that clears all of them: then the devices in the spoiled
+        sums become the suspects. Suspects that are in a good sum are cleared, unless that clears all of them, because a
+        hostile device may sometimes send an honest table.
         """
         members = self._members(spoiled)
         if members:
@@ -230,14 +235,14 @@ class MaskedServer(ServerSide):
         return frozenset(str(self._names[name]) for cohort in cohorts for name in cohort.survivors)
 
     def _is_plausible(self, cohort: ServerRound) -> bool:
-        """Return whether honest tables can have the cohort's sum, judged by norms and by what was learned of items."""
+        """Return whether honest devices can have made this cohort's sum, judged by its norm and by earlier rounds."""
         codes, totals, survivors = self._codes, self._totals(cohort), len(cohort.survivors)
         if not all(is_plausible(*own, survivors) for own in zip(codes, totals, strict=True)):
             return False
         return self.learner.surprise(self._added_up([cohort]), survivors) <= 1
 
     def believed(self, cohorts: Sequence[ServerRound]) -> list[ServerRound]:
-        """Return the cohorts whose sums honest tables can have, judged singly and compared with the other cohorts."""
+        """Return the cohorts with plausible sums, each judged alone and, from three cohorts on, against the others."""
         kept = [cohort for cohort in cohorts if self._is_plausible(cohort)]
         while len(kept) >= FEWEST_COHORTS:
             survivors = [len(cohort.survivors) for cohort in kept]
@@ -248,7 +253,10 @@ class MaskedServer(ServerSide):
         return kept
 
     def _added_up(self, cohorts: Sequence[ServerRound]) -> dict[str, DecodedSum]:
-        """Return the sum over these cohorts by block name; cohorts are decoded separately, so that none overflows."""
+        """Return the decoded sum over these cohorts by block name.
+
+        Cohorts are decoded before they are added, because their integer sum could overflow.
+        """
         blocks = self._terms.priced.plan.rounds[self._open_attempt.announcement.round_number - 1].blocks
         decoded = [
             [decode_sum(*own, len(cohort.survivors)) for own in zip(self._codes, self._totals(cohort), strict=True)]

@@ -1,4 +1,8 @@
-"""Estimates from noisy sums that several models share: popularity, moments of descriptions, and audiences."""
+"""Estimates from noisy sums that models `gp` and `audience` share: popularity, moments of descriptions, and audiences.
+
+A *description* is a vector that summarizes one person's items. The *audience* of an item is the mean description of the
+people who rated it.
+"""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -18,7 +22,7 @@ TINY = 1e-9
 
 
 class Popularity(NamedTuple):
-    """The popularity of every item, from the counts of a run."""
+    """The estimated popularity of each item, from the noisy counts of a run."""
 
     counts: FloatArray  # E n_j, (n_items,)
     log_counts: FloatArray  # E log n_j, (n_items,)
@@ -26,22 +30,25 @@ class Popularity(NamedTuple):
 
 
 class CountSum(NamedTuple):
-    """The noisy number of ratings of every item, scaled up to all devices."""
+    """The noisy number of ratings of each item, scaled up from the reporting devices to all devices."""
 
     sums: FloatArray  # (n_items,)
     variances: FloatArray  # variances of the noise, (n_items,)
 
 
 def count_sum(noisy: DecodedSum, share: float, weights: FloatArray) -> CountSum:
-    """Return the counts of all devices, from the sum over the `share` of them that reported, with `weights` removed."""
+    """Return the noisy count of each item over all devices, from the sum over the `share` of them that reported.
+
+    `weights` are the item weights that devices multiplied their counts by.
+    """
     deviations = np.maximum(deviation_of(noisy) / (share * weights), SMALLEST_DEVIATION)
     return CountSum(noisy.values / (share * weights), deviations**2)
 
 
 def popularity_of(counts: CountSum, public: ItemColumns) -> Popularity:
-    """Return the posterior of counts, and the columns of item priors.
+    """Return the posterior means of the counts, and the columns that predict further properties of an item.
 
-    These are an intercept, the public columns, and log-popularity and its square.
+    The columns are an intercept, the public columns of the item, its log-popularity and the square of that.
     """
     columns = np.concatenate([public.taste, public.details], axis=1)
     found = count_posterior(counts.sums, np.sqrt(counts.variances), columns)
@@ -52,14 +59,14 @@ def popularity_of(counts: CountSum, public: ItemColumns) -> Popularity:
 
 
 class Moments(NamedTuple):
-    """The mean and covariance of descriptions over people."""
+    """The mean and covariance over people of descriptions, the vectors that summarize a person's items."""
 
     mean: FloatArray  # (L,)
     covariance: FloatArray  # (L, L)
 
 
 def moments_of(noisy: DecodedSum, length: int, survivors: int) -> Moments:
-    """Return the moments of descriptions with `length` numbers, from the noisy sum of moments blocks."""
+    """Return the mean and covariance of descriptions of `length` numbers, from the noisy sum of moments blocks."""
     averages = noisy.values / survivors
     mean = averages[:length]
     return Moments(mean, symmetric(averages[length:], length) - np.outer(mean, mean))
@@ -67,9 +74,10 @@ def moments_of(noisy: DecodedSum, length: int, survivors: int) -> Moments:
 
 @dataclass(frozen=True, eq=False)
 class ItemSum:
-    """The noisy sum of an item block, with the weights c that clipping left, estimated from its curvature block.
+    """The noisy sum of an item block, and the effect of clipping, which its curvature block measures.
 
-    The matrices of weights have the size of the vectors q of the curvature block: K, or 1 if it has a single weight.
+    Clipping multiplies all rows of a person by a factor c. A row is value · q, for a vector q of the person. The two
+    matrices of weights are K × K, or 1 × 1 if the curvature block has a single weight for all columns.
     """
 
     sums: FloatArray  # Σ c value q for each item, with item weights removed, (n_items, K)
@@ -81,7 +89,10 @@ class ItemSum:
 def item_sum(
     block: Block, noisy: DecodedSum, curvature: DecodedSum, weights: FloatArray, counts: FloatArray, share: float
 ) -> ItemSum:
-    """Return the sum of an item block over all devices, from the sum over the `share` of them that reported."""
+    """Return the sum of an item block over all devices, from the sum over the `share` of them that reported.
+
+    `curvature` is the sum of its curvature block, `weights` are its item weights, and `counts` the ratings per item.
+    """
     means = curvature.values / (share * counts.sum())
     half = len(means) // 2
     rank = int(np.sqrt(2 * half))  # rank (rank + 1) / 2 numbers in each half
@@ -94,7 +105,7 @@ def item_sum(
 
 
 def audience_means(noisy: ItemSum, counts: FloatArray, prior_columns: FloatArray) -> FloatArray:
-    """Return the audience of each item: the posterior mean of its people's descriptions, `(n_items, K)`."""
+    """Return the audience of each item, `(n_items, K)`: the posterior mean of the descriptions of its raters."""
     width, rank = noisy.sums.shape[1], len(noisy.mean_weight)
     weight = float(np.trace(noisy.mean_weight)) / rank
     noise = RowNoise(
@@ -107,12 +118,12 @@ def audience_means(noisy: ItemSum, counts: FloatArray, prior_columns: FloatArray
 
 
 def deviation_of(noisy: DecodedSum) -> float:
-    """Return the standard deviation of the noise and the rounding errors in each number of a sum."""
+    """Return the standard deviation of the error in each number of a sum, from noise and rounding together."""
     return float(np.sqrt(noisy.noise_variance + noisy.rounding_variance))
 
 
 def unit_weights(weights: FloatArray, counts: FloatArray) -> FloatArray:
-    """Return the item weights scaled so that their mean square over ratings is 1."""
+    """Return the item weights divided by one number, so that their mean square over all ratings is 1."""
     return np.asarray(weights / np.sqrt(np.average(weights**2, weights=counts)))
 
 
@@ -124,6 +135,6 @@ def symmetric(upper: FloatArray, length: int) -> FloatArray:
 
 
 def at_least(matrix: FloatArray, smallest: float) -> FloatArray:
-    """Return the matrix with its eigenvalues raised to at least `smallest`, since noise may make them negative."""
+    """Return the symmetric matrix with its eigenvalues raised to at least `smallest`; noise may make them negative."""
     values, vectors = np.linalg.eigh(matrix)
     return np.asarray((vectors * np.maximum(values, smallest)) @ vectors.T)

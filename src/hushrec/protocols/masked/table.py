@@ -15,9 +15,10 @@ TableT = TypeVar("TableT")
 
 
 def freeze_entries(table: Any) -> None:
-    """Make the arrays of a table read-only; raise `RemoteProtocolError` for non-finite or too large entries.
+    """Round the arrays of a table to float32 and make them read-only.
 
-    Numbers are rounded to float32, as on the wire, so that the server and all devices compute with the same numbers.
+    Messages carry float32 numbers, so the server and all devices compute with the same numbers. Raise
+    `RemoteProtocolError` for an entry that is not finite or above `LARGEST_ENTRY` in absolute value.
     """
     for entry in fields(table):
         with np.errstate(over="ignore"):  # a number beyond float32 becomes infinite and is refused below
@@ -25,13 +26,14 @@ def freeze_entries(table: Any) -> None:
         if not np.all(np.abs(values) <= LARGEST_ENTRY):
             raise RemoteProtocolError(
                 f"{entry.name} of a public table must be finite and at most {LARGEST_ENTRY:g} in absolute value."
+                " Do not use this table."
             )
         values.flags.writeable = False
         object.__setattr__(table, entry.name, values)
 
 
 def published_digest(published: Mapping[str, Any]) -> bytes:
-    """Return the SHA-256 of a public table: of the name, shape and float32 numbers of each array, sorted by name."""
+    """Return the SHA-256 of a public table, computed from the name, shape and float32 numbers of each array."""
     parts = []
     for name, array in sorted(published.items()):
         lengths = (len(name), array.ndim, *array.shape)
@@ -40,16 +42,16 @@ def published_digest(published: Mapping[str, Any]) -> bytes:
 
 
 def table_in(kind: type[TableT], published: Mapping[str, Any]) -> TableT:
-    """Return the table of this class from a server's arrays; raise `RemoteProtocolError` if an array is missing."""
+    """Return the public table, of class `kind`, from its arrays; raise `RemoteProtocolError` if one is missing."""
     names = [entry.name for entry in fields(kind)]  # type: ignore[arg-type]
     missing = [name for name in names if name not in published]
     if missing:
-        raise RemoteProtocolError(f"the public table must have an array called {missing[0]}.")
+        raise RemoteProtocolError(f"the public table must have an array called {missing[0]}. Do not use this table.")
     return kind(**{name: published[name] for name in names})
 
 
 def check_shapes(table: Any, expected: Mapping[str, tuple[int, ...]]) -> None:
-    """Raise `RemoteProtocolError` if an array of the table does not have its expected shape."""
+    """Raise `RemoteProtocolError` if an array of the table does not have the shape that `expected` has for its name."""
     for name, shape in expected.items():
         found = getattr(table, name).shape
         if found != shape:
@@ -58,10 +60,11 @@ def check_shapes(table: Any, expected: Mapping[str, tuple[int, ...]]) -> None:
 
 @dataclass(frozen=True, eq=False)
 class PublicTable:
-    """The public arrays of model `gp` after the rounds so far, in whitened coordinates: tastes are d ~ N(0, I).
+    """The public table of model `gp` after the rounds so far, in coordinates in which a taste d has the prior N(0, I).
 
-    A device refuses a table with an entry that is not finite or beyond `LARGEST_ENTRY`, or with a variance that is not
-    positive: computations would fail on such a table, and a failure could depend on the profile.
+    A device refuses a table with an entry that is not finite or above `LARGEST_ENTRY`, a negative weight, or a variance
+    that is not positive: computations could fail on such a table, and a failure could reveal something about the
+    ratings.
     """
 
     offsets: FloatArray = field(repr=False)  # o_j, (n_items,)
@@ -78,9 +81,13 @@ class PublicTable:
     def __post_init__(self) -> None:
         freeze_entries(self)
         if not (np.all(self.variances > 0) and np.all(self.length_squared > 0)):
-            raise RemoteProtocolError("variances and length_squared of a public table must be positive.")
+            raise RemoteProtocolError(
+                "variances and length_squared of a public table must be positive. Do not use this table."
+            )
         if not (np.all(self.weights >= 0) and np.all(self.factor_weights >= 0)):
-            raise RemoteProtocolError("weights of a public table must not be negative.")
+            raise RemoteProtocolError(
+                "weights and factor_weights of a public table must not be negative. Do not use this table."
+            )
         self._check_shapes()
 
     def _check_shapes(self) -> None:

@@ -1,7 +1,7 @@
 """The terms of a masked run, which a device accepts when it joins: the priced plan and the rules of secure aggregation.
 
-Every announcement contains the digest of the terms, so that every device notices a later change to a block, a clip, the
-noise, the smallest cohort or the number of neighbours before it reports.
+Every announcement contains the hash of the terms. So a device notices a later change to a block, a clip, the noise, the
+smallest cohort or the number of neighbours before it reports.
 """
 
 import math
@@ -23,7 +23,10 @@ from hushrec.protocols.masked.secagg.roster import Rules
 
 @dataclass(frozen=True)
 class MaskedTerms:
-    """The terms of a masked run: public, and the same for every device."""
+    """The terms of a masked run: the plan with its noise, and the rules of secure aggregation.
+
+    The terms are public, and the same for every device.
+    """
 
     priced: PricedPlan
     rules: Rules
@@ -31,46 +34,59 @@ class MaskedTerms:
     def __post_init__(self) -> None:
         """Raise `RemoteProtocolError` for terms that are inconsistent or cost more than their epsilon.
 
-        The price is computed here from the codes, whatever the sender of the terms claims.
+        The cost is computed here from the noise in the terms, so that a device need not trust the server's claim.
         """
         priced, cohort = self.priced, self.priced.cohort
         blocks = [[(block.size, block.clip) for block in one.blocks] for one in priced.plan.rounds]
         if not blocks or blocks != [[(code.size, code.clip) for code in codes] for codes in priced.codes]:
-            raise RemoteProtocolError("codes must match the blocks of the plan: one each, of the same size and clip.")
+            raise RemoteProtocolError(
+                "codes must match the blocks of the plan: one for each block, with the same size and clip. Do not join."
+            )
         largest = max(4 * one.size for one in priced.plan.rounds)
         if largest > LARGEST_TABLE:
             raise RemoteProtocolError(f"tables of the plan must have at most {LARGEST_TABLE} bytes, got {largest}.")
         if not all(_is_possible(code, priced.epsilon) for codes in priced.codes for code in codes):
-            raise RemoteProtocolError("codes must have a grid, a norm and a noise variance in the allowed ranges.")
+            raise RemoteProtocolError(
+                "codes must have a grid, a norm bound and a noise variance in the allowed ranges. Do not join."
+            )
         require_delta(priced.delta, cohort.devices)
         if (self.rules.smallest, self.rules.most_corrupt) != (cohort.smallest, cohort.most_corrupt):
-            raise RemoteProtocolError("rules must have the same smallest cohort and corrupt devices as the noise.")
+            raise RemoteProtocolError(
+                "rules must have the smallest cohort and the corrupt devices that the noise is sized for,"
+                f" {cohort.smallest} and {cohort.most_corrupt}, got {self.rules.smallest} and"
+                f" {self.rules.most_corrupt}. Do not join."
+            )
         if not priced.accountant().epsilon(priced.delta) <= priced.epsilon * (1 + 1e-9):
-            raise RemoteProtocolError(f"terms must cost at most their epsilon, {priced.epsilon:g}; they cost more.")
+            raise RemoteProtocolError(
+                f"terms must cost at most their epsilon, {priced.epsilon:g}, but they cost more. Do not join."
+            )
 
     @property
     def max_rounds(self) -> int:
-        """Number of rounds of the plan."""
+        """The number of rounds of the plan."""
         return len(self.priced.plan.rounds)
 
     @property
     def n_items(self) -> int:
-        """Number of items in the catalogue: the length of the first block of every plan, which counts ratings."""
+        """The number of items: the length of the first block of every plan, which has a count for each item."""
         return self.priced.plan.rounds[0].blocks[0].shape[0]
 
     def agrees_with(self, accepted: "MaskedTerms") -> bool:
-        """Return whether these terms equal the accepted ones; nothing in them may change."""
+        """Return whether these terms equal the accepted ones; no field may change during a run."""
         return self == accepted
 
     @cached_property
     def digest(self) -> bytes:
-        """The SHA-256 of all numbers and names of the terms, in the order of the fields."""
+        """The SHA-256 of all numbers and names in the terms, in a fixed order."""
         return digest(TERMS_LABEL, *self._parts())
 
     def table_size(self, round_number: int) -> int:
-        """Return the number of integers in a table of this round; rounds count from 1."""
+        """Return the number of integers in a table of this round, counted from 1.
+
+        Raise `RemoteProtocolError` if the plan does not have the round.
+        """
         if not 1 <= round_number <= len(self.priced.codes):
-            raise RemoteProtocolError(f"round_number must be in 1 to {len(self.priced.codes)}, got {round_number}.")
+            raise RemoteProtocolError(f"round_number must be from 1 to {len(self.priced.codes)}, got {round_number}.")
         return sum(code.size for code in self.priced.codes[round_number - 1])
 
     def _parts(self) -> Iterator[bytes]:
@@ -87,16 +103,16 @@ class MaskedTerms:
 
 
 def _is_possible(code: BlockCode, epsilon: float) -> bool:
-    """Return whether grid, norm and noise variance are in the ranges of a device; variance 0 only for ε = ∞."""
+    """Return whether grid, norm bound and noise variance are in the allowed ranges; variance 0 needs ε = ∞."""
     smallest = 0 if epsilon == math.inf else SMALLEST_SHARE_VARIANCE
     in_range = smallest <= code.share_variance <= LARGEST_VARIANCE and 1 <= code.norm_squared < 2**63
     return in_range and 1 <= code.clip_units <= FINEST_CLIP
 
 
 def _block_bytes(block: Block, code: BlockCode) -> bytes:
-    """Return the bytes of a block for the digest: name, shape, clip, share, and the numbers of its code.
+    """Return the bytes that represent a block in the hash: name, shape, clip, share, and the numbers of its code.
 
-    Parts of variable length are preceded by their length.
+    Name and shape are preceded by their length.
     """
     name = block.name.encode()
     return b"".join(

@@ -1,4 +1,4 @@
-"""One device's table of a round as integers with noise, before masking; zeros if the device cannot pay for it."""
+"""The table that one device sends in a round: integers with noise, before masking."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -18,7 +18,7 @@ _SLACK = 1 + 1e-12  # tolerance for rounding errors when the shares of a plan ar
 
 
 class BlockValues(NamedTuple):
-    """A device's real numbers of one block: all of them, or those at `positions` with zeros elsewhere."""
+    """A device's real numbers for one block: all entries, or those at `positions` if the others are zero."""
 
     values: FloatArray
     positions: IntArray | None = None
@@ -34,11 +34,12 @@ def make_upload(
     randomness: Randomness,
     attempt: int = 1,
 ) -> tuple[Table, TableAccountant]:
-    """Return the integers of a round with their noise, and the total cost of the run once they are sent.
+    """Return a device's table of a round, as integers with noise, and the cost of the run including this table.
 
-    `blocks` is None for a device without ratings. Such a device, and one that cannot pay, sends zeros with full noise:
-    that costs nothing, and nobody can distinguish it from other tables. `fraction`, k, is the share of the run's norm
-    bound that the device uses; its limit is then k² μ². Every attempt of a round draws from its own random streams.
+    `spent` is the cost so far. `fraction` is the share of the run's norm bound that the device uses; the device may
+    spend fraction² μ² in the run. If `blocks` is None, for a device without ratings, or if the budget does not suffice,
+    the table is zeros with full noise: it costs nothing, and nobody can distinguish it from other tables. Every attempt
+    of a round draws from its own random streams.
     """
     codes = priced.codes[round_number - 1]
     if blocks is not None and len(blocks) != len(codes):
@@ -60,5 +61,5 @@ def make_upload(
 
 
 def stream_number(round_number: int, attempt: int) -> int:
-    """Return the number of an attempt's random streams; no two attempts have the same."""
+    """Return the number that selects the random streams of an attempt of a round; it is different for each attempt."""
     return round_number + (attempt - 1) * ATTEMPTS_APART

@@ -1,4 +1,4 @@
-"""Short descriptions of the `budget` of a masked run; `price.py` has the unit and what is not covered."""
+"""Short texts about the entry `budget` of a masked run's result, for tables and figures."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,17 +7,17 @@ Budget = Mapping[str, Any]
 
 
 def label(budget: Budget) -> str:
-    """Return the label of `masked` with its ε."""
+    """Return the label of a `masked` run for tables and figures, such as "masked ε=8"."""
     return f"masked ε={_epsilon(budget, 'epsilon')}"
 
 
 def protects(budget: Budget) -> str:
-    """Return what `masked` protects and with which ε and δ, in a few words."""
+    """Return the phrase that says what a `masked` run protects, and with which ε and δ."""
     return f"whole profile: ε {_epsilon(budget, 'epsilon')} (δ {float(budget['delta']):g}), all rounds"
 
 
 def numbers(budget: Budget) -> list[str]:
-    """Return the numbers of a budget statement, one sentence each, without the unit and what is not covered."""
+    """Return the numbers of a budget with their names, as one phrase for each method of accounting."""
     rounds = f"{budget['rounds']} round" if budget["rounds"] == 1 else f"{budget['rounds']} rounds"
     whole = f"ε = {_epsilon(budget, 'epsilon')} (δ = {float(budget['delta']):g}, {rounds})"
     return [

@@ -1,1 +1,1 @@
-"""Model `audience` under the masked protocol: rankings from implicit feedback, learned from noisy sums only."""
+"""Model `audience` in the masked protocol: rankings from implicit feedback, learned from noisy sums only."""

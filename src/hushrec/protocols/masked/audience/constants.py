@@ -1,4 +1,4 @@
-"""The public constants of model `audience`, chosen once for all data sets on validation parts."""
+"""The public constants of model `audience`, chosen once for all data sets on validation data."""
 
 # Descriptions of people: Σ columns / (h + offset) and log h − usual, whitened; K numbers of norm at most limit · √K
 PROFILE_OFFSET = 5.0

@@ -1,4 +1,4 @@
-"""The device side of model `audience`: computes the blocks of a round from the public table and the person's items."""
+"""The device side of model `audience`: computes the blocks of a round from the public table and a person's items."""
 
 from collections.abc import Sequence
 
@@ -12,9 +12,9 @@ from hushrec.protocols.masked.plan import AUDIENCE, COUNTS, MOMENTS, Block, curv
 
 
 def round_entries(blocks: Sequence[Block], table: AudienceTable, items: IntArray, values: FloatArray) -> list[Entries]:
-    """Return this device's entries of each block of a round, before clipping. Private.
+    """Return this device's entries for each block of a round, before clipping and noise. They are private.
 
-    An empty profile gives exact zeros without evaluating any formula. `values` are checked but not used.
+    A person without items gets exact zeros, without any computation. `values` are checked but not used.
     """
     from hushrec.models import audience as maths  # compiled: imported where it is used
     from hushrec.protocols.masked import blocks as block_maths

@@ -1,4 +1,4 @@
-"""The parts of model `audience` that the masked protocol calls."""
+"""The class through which the masked protocol uses model `audience`."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,10 @@ from hushrec.protocols.masked.table import table_in
 
 
 class AudienceLearning(Learning):
-    """Model `audience` under the masked protocol: learns popularity and audiences of items from noisy sums."""
+    """The `Learning` of model `audience`, which learns the popularity and the audience of each item from noisy sums.
+
+    The audience of an item is the mean description of the people who chose it.
+    """
 
     def choose_plan(self, devices: int, mu: float) -> Plan:
         return choose_plan(devices, self.columns.n_items, self.columns.taste.shape[1], mu)

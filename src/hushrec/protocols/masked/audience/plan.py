@@ -1,4 +1,7 @@
-"""The plan of model `audience`: a round of counts and moments, a round of counts and audiences, then a second pass."""
+"""The plan of model `audience`: one round of counts and moments, and one of counts and audiences.
+
+With many devices or a large budget, a second pass of two rounds follows, with moments and with audiences.
+"""
 
 from hushrec.protocols.masked.audience.constants import FEWEST_COLUMNS
 from hushrec.protocols.masked.plan import (
@@ -20,14 +23,15 @@ CURVATURE_CLIP = 12.0  # times the clip of the audience block: a person with h i
 
 
 def first_columns(n_taste: int) -> int:
-    """Return the number of item columns that the first descriptions are computed from."""
+    """Return the number of item columns from which people are described in the first pass."""
     return max(n_taste, FEWEST_COLUMNS)
 
 
 def choose_plan(devices: int, n_items: int, n_taste: int, mu: float) -> Plan:
     """Return the plan for this number of devices, items and taste columns at the budget μ; all arguments are public.
 
-    Large fleets or budgets get a second pass, which describes people by the audiences that the first pass learned.
+    With many devices or a large budget, the plan has a second pass, in which people are described by the audiences of
+    the items that they chose.
     """
     strength = fleet_strength(devices, mu)
     widths = WIDTHS[max(start for start in WIDTHS if start <= strength)]
@@ -49,11 +53,15 @@ def _counts(n_items: int, share: float) -> Block:
 
 
 def _moments(width: int) -> Block:
-    """Return the block of first and second moments of descriptions with `width` columns and log h."""
+    """Return the block for the mean and covariance of people's descriptions, which have `width` + 1 entries."""
     return Block(MOMENTS, (prior_size(width + 1),), MOMENTS_CLIP, 0.05)
 
 
 def _audience(n_items: int, width: int, share: float) -> list[Block]:
-    """Return an audience block and its curvature block, which has two numbers: Σ c h and Σ c² h."""
+    """Return an audience block and its curvature block.
+
+    The curvature block has two entries, c h and c² h up to a constant, for a person with h items whose audience block
+    clipping multiplies by c.
+    """
     curvature = Block(curvature_of(AUDIENCE), (2,), CURVATURE_CLIP * AUDIENCE_CLIP, 0.02)
     return [Block(AUDIENCE, (n_items, width), AUDIENCE_CLIP, share), curvature]

@@ -1,13 +1,16 @@
-"""The server side of model `audience`: learns popularity and audiences of items from noisy sums.
+"""The server side of model `audience`: learns the popularity and the audience of each item from noisy sums.
 
-1. Counts give the popularity of every item; a second count, in which rare items weigh more, makes it more precise. The
+A *description* is a vector that summarizes the items that one person chose (`hushrec.models.audience` has the formula).
+
+1. Counts give the popularity of each item; a second count, in which rare items weigh more, makes it more precise. The
    moments of people's descriptions give the K directions in which people differ most, each scaled to variance 1.
-2. Audience sums give a_j, the mean description of the people who chose item j, shrunk toward its prediction from public
-   columns and popularity.
-3. A large fleet repeats both steps with people described by the audiences of the items that they chose.
+2. Audience sums give a_j, the mean description of the people who chose item j. It is shrunk toward a prediction from
+   public columns and popularity.
+3. With many devices, both steps are repeated with people described by the audiences of the items that they chose.
 
-The first descriptions are means of taste columns. Where there are few of these, random signs of the items replace them:
-the audiences of random signs are a random projection of which items are chosen together, which the second pass refines.
+In the first pass descriptions are means of taste columns. If the catalogue has fewer than `FEWEST_COLUMNS` of these,
+the missing columns are random signs of the items. An audience of random signs is a random projection of the items that
+are chosen together with an item, which the second pass refines.
 """
 
 from collections.abc import Mapping
@@ -41,7 +44,7 @@ MOST_OFF = 2.5  # largest factor between an estimate under noise and its expecte
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """The arrays that an `AudienceLearner` has learned; fields without a comment are those of `AudienceTable`."""
+    """All that an `AudienceLearner` has learned so far, as public arrays; `AudienceTable` explains the other fields."""
 
     counts: FloatArray = field(repr=False)
     log_counts: FloatArray = field(repr=False)
@@ -62,10 +65,10 @@ class Learned:
 
 
 class AudienceLearner(Learner[Learned]):
-    """A learner of model `audience`, for the popularity and the audiences of the items."""
+    """The `Learner` of model `audience`: estimates the popularity and the audience of each item from noisy sums."""
 
     def _start(self) -> Learned:
-        """Return the state before the first round: taste columns and random signs, equal counts, no audiences."""
+        """Return the arrays before the first round: taste columns and random signs, equal counts, no audiences."""
         n_items, taste = self.item_columns.n_items, self.item_columns.taste
         missing = first_columns(taste.shape[1]) - taste.shape[1]
         stream = SeededRandomness(0).stream(Purpose.ITEM_SIGNS)  # public: the same in every run
@@ -106,9 +109,10 @@ class AudienceLearner(Learner[Learned]):
         return learned
 
     def _learn_counts(self, learned: Learned, noisy: CountSum) -> Learned:
-        """Return the state with the popularity from these counts, pooled with earlier counts by precision.
+        """Return `learned` with the popularity estimated from these counts and earlier ones, weighted by precision.
 
-        Clipping depends on the item weights, which changes all counts by about the same factor; `factor` removes it.
+        Clipping reduces all counts of a round by about the same factor, which depends on the round's item weights. So
+        the new counts are first scaled to the same total as the earlier ones.
         """
         if learned.count_variances.any():
             before, now = learned.count_sums.sum(), noisy.sums.sum()
@@ -119,7 +123,7 @@ class AudienceLearner(Learner[Learned]):
         return replace(learned, **popularity_of(noisy, self.item_columns)._asdict())
 
     def _learn_moments(self, learned: Learned, noisy: DecodedSum, survivors: int) -> Learned:
-        """Return the state whose next descriptions are the directions of largest variance, scaled to variance 1."""
+        """Return `learned` with the next description: the directions of largest variance, each scaled to variance 1."""
         length = learned.columns.shape[1] + 1
         mean, covariance = moments_of(noisy, length, survivors)
         values, vectors = np.linalg.eigh(covariance)
@@ -133,16 +137,16 @@ class AudienceLearner(Learner[Learned]):
         )
 
     def _next_width(self) -> int:
-        """Return K, the width of the next audience block."""
+        """Return K, the number of columns of the next audience block in the plan."""
         rounds = self.plan.rounds[self.round_number :]
         return next(block.shape[1] for one in rounds for block in one.blocks if block.name == AUDIENCE)
 
     def _audience_sum(self, learned: Learned, sums: Mapping[str, DecodedSum], share: float) -> ItemSum:
-        """Return the sum of an audience block, with its mean weight clipped to a plausible range.
+        """Return the sum of the audience block, with the estimated effect of clipping limited to a plausible range.
 
-        With the clips C₁ of the counts and C₂ of the audience block, a device with h items weighs each by C₁/√h in the
-        counts and by about C₂/√(hK) here. The ratio of the two mean weights is therefore about C₂/(C₁√K) for any
-        profiles; an estimate far from it is due to noise.
+        Clipping multiplies the entries of a person with h items by about C₁/√h in the counts and by about C₂/√(hK) in
+        the audience block, where C₁ and C₂ are the clips of the two blocks. The ratio is about C₂/(C₁√K) for any h; an
+        estimate far from that is due to noise.
         """
         curvature = sums[curvature_of(AUDIENCE)]
         found = item_sum(self.block(AUDIENCE), sums[AUDIENCE], curvature, self.table().weights, learned.counts, share)
@@ -152,7 +156,7 @@ class AudienceLearner(Learner[Learned]):
         return replace(found, mean_weight=weight, squared_weight=squared)
 
     def _learn_audience(self, learned: Learned, noisy: ItemSum) -> Learned:
-        """Return the state with the audiences, and with the columns of the next descriptions computed from them."""
+        """Return `learned` with the audiences of all items, and with the item columns for the next descriptions."""
         found = audience_means(noisy, learned.counts, learned.prior_columns)
         centred = found - np.average(found, axis=0, weights=learned.counts)
         size = np.sqrt(max(float(np.mean(np.average(centred**2, axis=0, weights=learned.counts))), TINY))
@@ -170,7 +174,7 @@ class AudienceLearner(Learner[Learned]):
         return self._place(learned)
 
     def _place(self, learned: Learned) -> Learned:
-        """Return the state with the places of the items, the density of everybody's items there, and the features."""
+        """Return `learned` with the arrays for scores: positions of items (`places`), their density, and features."""
         from hushrec.models.audience import crowd_density
 
         counts = learned.counts
@@ -184,7 +188,10 @@ class AudienceLearner(Learner[Learned]):
         return replace(learned, places=places, crowd=crowd, features=self._features(learned))
 
     def _features(self, learned: Learned) -> FloatArray:
-        """Return the features y_j of preferences: principal components of audiences, public columns and popularity."""
+        """Return the item features of a person's preference, at most `MOST_FEATURES` rows, `(n_features, n_items)`.
+
+        They are the principal components of audiences, public columns and popularity.
+        """
         counts = learned.counts
         parts = [
             constants.AUDIENCE_FEATURE * learned.audiences,
@@ -199,10 +206,10 @@ class AudienceLearner(Learner[Learned]):
 
     @staticmethod
     def _popularity(learned: Learned) -> FloatArray:
-        """Return E log n_j, centred over everybody's items, `(n_items, 1)`."""
+        """Return the expected log count of each item minus its mean over all ratings, `(n_items, 1)`."""
         return np.asarray(learned.log_counts - np.average(learned.log_counts, weights=learned.counts))[:, None]
 
 
 def _unit(columns: FloatArray, counts: FloatArray) -> FloatArray:
-    """Return the columns scaled so that their total variance over everybody's items is 1."""
+    """Return the columns, all divided by one number so that the sum of their variances over all ratings is 1."""
     return np.asarray(columns / np.sqrt(max(float(np.trace(weighted_covariance(columns, counts))), TINY)))

@@ -1,4 +1,4 @@
-"""The public table of a run of model `audience`."""
+"""The public table of a masked run with model `audience`."""
 
 from dataclasses import dataclass, field
 
@@ -13,10 +13,10 @@ from hushrec.protocols.masked.table import check_shapes, freeze_entries
 
 @dataclass(frozen=True, eq=False)
 class AudienceTable:
-    """The public arrays after the rounds so far: the parameters of the next round, and the data for scores.
+    """The public table of model `audience`: the parameters of the next round, and the arrays that scores need.
 
-    A device refuses a table with a non-finite or too large entry, a negative weight or a density that is not positive:
-    computations would fail on such a table, and a failure could depend on the profile.
+    A device refuses a table with a non-finite or too large entry, a negative weight, or a `crowd` that is not positive:
+    computations could fail on such a table, and a failure could reveal something about the person's items.
     """
 
     columns: FloatArray = field(repr=False)  # the next moments block is about these, (n_items, W)
@@ -38,10 +38,10 @@ class AudienceTable:
     def __post_init__(self) -> None:
         freeze_entries(self)
         if not np.all(self.crowd > 0):
-            raise RemoteProtocolError("crowd of a public table must be positive.")
+            raise RemoteProtocolError("crowd of a public table must be positive. Do not use this table.")
         for name in ("count_weights", "weights"):
             if not np.all(getattr(self, name) >= 0):
-                raise RemoteProtocolError(f"{name} of a public table must not be negative.")
+                raise RemoteProtocolError(f"{name} of a public table must not be negative. Do not use this table.")
         n_items, asked, width = len(self.weights), len(self.asked_base), len(self.base)
         per_item = ("count_weights", "weights", "counts", "log_counts", "crowd")
         expected: dict[str, tuple[int, ...]] = dict.fromkeys(per_item, (n_items,))
@@ -58,12 +58,12 @@ class AudienceTable:
 
     @property
     def asked(self) -> Description:
-        """The description that the next audience block is computed from."""
+        """The parameters of the descriptions of people in the next audience block."""
         return Description(self.asked_rows, self.asked_base, self.asked_slope, _SHAPE)
 
     @property
     def description(self) -> Description:
-        """The description that scores are computed from."""
+        """The parameters of the descriptions of people for which `audiences` are means, used for scores."""
         return Description(self.rows, self.base, self.slope, _SHAPE)
 
 

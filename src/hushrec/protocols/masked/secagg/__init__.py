@@ -1,17 +1,18 @@
 """Secure aggregation: the server learns the sum of the tables but no single table [Bonawitz2017] [Bell2020].
 
-These are the steps of one attempt of a round in one cohort, without I/O. a is the hash of the signed announcement::
+The functions of this package are the steps of one attempt of a round in one cohort, without I/O. The letter a is the
+hash of the signed announcement, and ‖ means concatenation::
 
     device  draw_secrets, make_keys       KEYS       two X25519 key pairs (mask s, channel c) and a seed b, fresh
-    server  make_roster                   ROSTER     who reported; R = SHA-256(a ‖ all keys)
+    server  make_roster                   ROSTER     the keys of all devices that replied; R = SHA-256(a ‖ all keys)
     device  accept_roster,                           each device draws k neighbours itself
-            draw_neighbours, seal_shares  SHARES     Shamir shares of s and b, sealed to those k only
-    server                                PARTNERS   who sent shares, P, and the shares sealed for each device
-    device  accept_partners, open_shares,            Q = SHA-256(R ‖ P) is in every mask
-            mask_table                    TABLE      table + PRG(b) ± PRG(s_i S_j) for each neighbour, modulo 2³²
-    server                                SURVIVORS  whose tables arrived
+            draw_neighbours, seal_shares  SHARES     Shamir shares of s and b, encrypted to these k neighbours only
+    server                                PARTNERS   the list P of devices that sent shares; the shares for each device
+    device  accept_partners, open_shares,            every mask depends on Q = SHA-256(R ‖ P)
+            mask_table                    TABLE      table + PRG(b) ± PRG(s_i S_j) for each neighbour j, modulo 2³²
+    server                                SURVIVORS  the list of devices whose tables arrived
     device  sign_survivors                CONSENT    a signature of that list
-    device  reveal_shares                 UNMASK     a share of b of each survivor, of s of everybody else, never both
+    device  reveal_shares                 UNMASK     a share of b of each survivor, of s of any other device, never both
     server  recover_sum                              removes the masks and gets the sum
 
 If a server shows different announcements, rosters or partners to different devices, their masks do not cancel. Secrets

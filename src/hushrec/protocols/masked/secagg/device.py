@@ -1,4 +1,7 @@
-"""The device side of secure aggregation: one function per step, each of which refuses unacceptable messages."""
+"""The device side of secure aggregation: one function for each step.
+
+A function raises `RemoteProtocolError` for a message of the server that a device must not accept.
+"""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -40,7 +43,7 @@ from hushrec.randomness import RandomStream
 
 @dataclass(frozen=True, repr=False)
 class Secrets:
-    """The secrets of a device for one attempt, deleted after it."""
+    """The secrets of a device for one attempt; the caller deletes them afterwards."""
 
     mask_private: bytes  # s
     channel_private: bytes  # c
@@ -49,7 +52,7 @@ class Secrets:
 
 @dataclass(frozen=True, repr=False)
 class HeldShares:
-    """The shares of a neighbour's secrets s and b that this device holds; it reveals at most one of the two."""
+    """The shares of another device's mask key and seed that this device holds; it reveals at most one of the two."""
 
     mask_share: bytes
     seed_share: bytes
@@ -57,7 +60,7 @@ class HeldShares:
 
 @dataclass(frozen=True)
 class Pairing:
-    """The devices that take part in masking, those that share a mask with this device, and the hash of the list."""
+    """The devices that take part in masking (`partners`), and those of them with which this device shares a mask."""
 
     context: bytes  # Q
     partners: frozenset[int]  # all devices that sent shares
@@ -65,12 +68,15 @@ class Pairing:
 
 
 def draw_secrets(*, rng: RandomStream) -> Secrets:
-    """Return fresh secrets for one attempt."""
+    """Return new random secrets for one attempt."""
     return Secrets(rng.bytes(KEY_BYTES), rng.bytes(KEY_BYTES), rng.bytes(KEY_BYTES))
 
 
 def make_keys(secrets: Secrets, announcement: bytes, device: bytes, identity: Ed25519PrivateKey) -> PublicKeys:
-    """Return KEYS: the public keys and the hash of the seed, signed together with the announcement's hash."""
+    """Return the message KEYS: the public keys and the hash of the seed, signed with `identity`.
+
+    `announcement` is the hash of the announcement, which the signature covers as well.
+    """
     fields = (
         device,
         identity.public_key().public_bytes_raw(),
@@ -84,11 +90,11 @@ def make_keys(secrets: Secrets, announcement: bytes, device: bytes, identity: Ed
 def accept_roster(roster: Roster, announcement: bytes, keys: PublicKeys, rules: Rules) -> int:
     """Return this device's position in the roster; raise `RemoteProtocolError` if the roster is not acceptable.
 
-    The roster must belong to the announcement that the device answered, contain exactly the keys that the device sent,
-    and be large enough for the noise and for a mostly honest draw of neighbours.
+    The roster must belong to the announcement that the device replied to, and contain the keys that it sent. It must be
+    large enough for the noise, and so large that corrupt devices hardly ever get enough shares of a secret.
     """
     if roster.announcement != announcement:
-        refuse("the roster must belong to the announcement that this device answered")
+        refuse("the roster must belong to the announcement that this device replied to")
     if keys not in roster.entries:
         refuse("the roster must contain the keys that this device sent")
     least = max(rules.smallest, rules.quorum(len(roster)))
@@ -96,14 +102,17 @@ def accept_roster(roster: Roster, announcement: bytes, keys: PublicKeys, rules: 
         refuse(f"the roster must have at least {least} devices, got {len(roster)}")
     if rules.risk(len(roster)) > LARGEST_RISK:
         refuse(
-            f"neighbours must be enough to keep secrets from {rules.most_corrupt} corrupt devices of {len(roster)},"
-            f" got {rules.neighbours}"
+            f"neighbours must be so many that {rules.most_corrupt} corrupt devices of {len(roster)} cannot rebuild a"
+            f" secret, got {rules.neighbours}"
         )
     return roster.entries.index(keys)
 
 
 def draw_neighbours(rules: Rules, devices: int, own: int, *, rng: RandomStream) -> tuple[int, ...]:
-    """Draw the positions of k other devices as neighbours; all others if there are fewer than k."""
+    """Draw `rules.neighbours` other devices at random; return their positions in the roster, in ascending order.
+
+    If there are not that many other devices, return all of them.
+    """
     others = np.delete(np.arange(devices), own)
     order = np.argsort(rng.random(len(others)), kind="stable")
     return tuple(sorted(int(other) for other in others[order[: rules.neighbours]]))
@@ -112,17 +121,17 @@ def draw_neighbours(rules: Rules, devices: int, own: int, *, rng: RandomStream) 
 def seal_shares(
     secrets: Secrets, roster: Roster, own: int, drawn: Collection[int], rules: Rules, *, rng: RandomStream
 ) -> dict[int, bytes]:
-    """Return SHARES: shares of this device's s and b for each neighbour that it drew, encrypted to that neighbour.
+    """Return the message SHARES: for each neighbour that this device drew, encrypted shares of its mask key and seed.
 
-    The evaluation point of a share is the neighbour's position plus one. The encryption key is
-    HKDF(X25519(c_i, C_j), "share" ‖ R ‖ i ‖ j).
+    The evaluation point of a share is the neighbour's position plus one. The encryption key for device i to neighbour j
+    is HKDF(X25519(c_i, C_j), "share" ‖ R ‖ i ‖ j), with i's private and j's public channel key and the roster's hash R.
     """
     _require_genuine(roster, drawn)
-    places = [position + 1 for position in drawn]
-    if len(places) < rules.threshold:
-        refuse(f"neighbours of a device must be at least {rules.threshold}, got {len(places)}")
-    of_mask = split_secret(secrets.mask_private, places, rules.threshold, rng=rng)
-    of_seed = split_secret(secrets.seed, places, rules.threshold, rng=rng)
+    points = [position + 1 for position in drawn]
+    if len(points) < rules.threshold:
+        refuse(f"neighbours of a device must be at least {rules.threshold}, got {len(points)}")
+    of_mask = split_secret(secrets.mask_private, points, rules.threshold, rng=rng)
+    of_seed = split_secret(secrets.seed, points, rules.threshold, rng=rng)
     channel = load_private(secrets.channel_private)
     return {
         position: seal(_share_key(channel, roster, own, position, own), of_mask[position + 1] + of_seed[position + 1])
@@ -135,8 +144,9 @@ def accept_partners(
 ) -> Pairing:
     """Return the devices to share masks with; raise `RemoteProtocolError` if the list of partners is not acceptable.
 
-    `partners` sent shares; `senders` are those of them that drew this device. At least t of the devices in `drawn` must
-    be partners, or this device's secrets could not be rebuilt. The bound `most_partners` limits the work of a device.
+    `partners` are the devices that sent shares, and `senders` those of them that drew this device. At least
+    `rules.threshold` of the devices that this device drew must be partners, or nobody could rebuild its secrets.
+    `rules.most_partners` limits the work of a device.
     """
     everybody = frozenset(partners)
     if own not in everybody or not everybody.issuperset(senders) or own in senders:
@@ -154,7 +164,10 @@ def accept_partners(
 
 
 def open_shares(secrets: Secrets, roster: Roster, own: int, sealed: Mapping[int, bytes]) -> dict[int, HeldShares]:
-    """Decrypt the shares that other devices sent to this one; shares that cannot be decrypted are left out."""
+    """Return the decrypted shares that other devices sent to this device, by position of the sender.
+
+    Shares that cannot be decrypted are left out.
+    """
     held, channel = {}, load_private(secrets.channel_private)
     for sender, ciphertext in sealed.items():
         text = unseal(_share_key(channel, roster, own, sender, sender), ciphertext)
@@ -164,10 +177,11 @@ def open_shares(secrets: Secrets, roster: Roster, own: int, sealed: Mapping[int,
 
 
 def mask_table(secrets: Secrets, roster: Roster, own: int, pairing: Pairing, upload: Table) -> Table:
-    """Return TABLE: the device's table with its noise, under all masks, which make it indistinguishable from random.
+    """Return the message TABLE: the noisy table `upload` of device i plus all its masks, modulo 2³².
 
-    y = upload + PRG(HKDF(b, "self" ‖ Q ‖ i)) + Σⱼ ± PRG(HKDF(X25519(s_i, S_j), "pair" ‖ Q ‖ min ‖ max)) modulo 2³²,
-    with plus for i < j and minus for i > j.
+    The masks are PRG(HKDF(b, "self" ‖ Q ‖ i)) and, for each neighbour j, ± PRG(HKDF(X25519(s_i, S_j), "pair" ‖ Q ‖
+    min(i, j) ‖ max(i, j))), added if i < j and subtracted if i > j. b is the seed of i, s_i its private mask key, S_j
+    the public mask key of j, and Q = `pairing.context`.
     """
     table = np.array(upload, dtype=np.uint32)
     keystream = Keystream(len(table))
@@ -180,7 +194,7 @@ def mask_table(secrets: Secrets, roster: Roster, own: int, pairing: Pairing, upl
 
 
 def pair_key(private: X25519PrivateKey, roster: Roster, context: bytes, own: int, other: int) -> bytes:
-    """Return the key of the mask that two devices share, computed from the private mask key of one of the two."""
+    """Return the key of the mask that devices `own` and `other` share, from the private mask key of `own`."""
     secret = agree(private, roster.entries[other].mask_key)
     return derive(secret, PAIR_LABEL, context, min(own, other), max(own, other))
 
@@ -188,10 +202,10 @@ def pair_key(private: X25519PrivateKey, roster: Roster, context: bytes, own: int
 def sign_survivors(
     identity: Ed25519PrivateKey, roster: Roster, own: int, pairing: Pairing, survivors: Collection[int], rules: Rules
 ) -> bytes:
-    """Return CONSENT, the signature of a list of survivors; raise `RemoteProtocolError` if it is not acceptable.
+    """Return the message CONSENT: this device's signature of the list of survivors.
 
-    The list must contain this device, only partners, and at least n_min devices. The caller must sign only one list per
-    attempt.
+    Raise `RemoteProtocolError` unless the list contains this device, only partners, and at least `rules.smallest`
+    devices. The caller must sign only one list in an attempt.
     """
     if own not in survivors or not pairing.partners.issuperset(survivors):
         refuse("survivors must contain this device, and only partners")
@@ -208,9 +222,10 @@ def reveal_shares(
     signatures: Mapping[int, bytes],
     rules: Rules,
 ) -> dict[int, bytes]:
-    """Return UNMASK: the held share of b for each survivor and of s for each other partner, never both.
+    """Return the message UNMASK: one share for each partner that sent shares to this device, by the partner's position.
 
-    `survivors` is the list that this device signed; more than (roster + c_max)/2 survivors must have signed it.
+    It is the share of the seed for a survivor and of the mask key for any other partner, never both. `survivors` is the
+    list that this device signed. Raise `RemoteProtocolError` unless a quorum of the survivors has signed the same list.
     """
     text = survivors_text(pairing.context, survivors, len(roster))
     on_list = frozenset(survivors)
@@ -223,7 +238,7 @@ def reveal_shares(
 
 
 def _require_quorum(roster: Roster, text: bytes, signatures: Mapping[int, bytes], rules: Rules) -> None:
-    """Verify signatures until a quorum is reached; raise `RemoteProtocolError` if it is not."""
+    """Raise `RemoteProtocolError` unless a quorum of the signatures of `text` is valid, by position of the signer."""
     signed, quorum = 0, rules.quorum(len(roster))
     for position, signature in signatures.items():
         signed += is_signed(roster.entries[position].identity, signature, text)
@@ -233,12 +248,15 @@ def _require_quorum(roster: Roster, text: bytes, signatures: Mapping[int, bytes]
 
 
 def _share_key(channel: X25519PrivateKey, roster: Roster, own: int, other: int, sender: int) -> bytes:
-    """Return the key that encrypts shares from `sender`, `own` or `other`, to the other device of the pair."""
+    """Return the key for shares between `own` and `other`; `sender`, one of the two, encrypts shares to the other.
+
+    `channel` is the private channel key of `own`.
+    """
     secret = agree(channel, roster.entries[other].channel_key)
     return derive(secret, SHARE_LABEL, roster.digest, sender, other if sender == own else own)
 
 
 def _require_genuine(roster: Roster, positions: Collection[int]) -> None:
-    """Raise `RemoteProtocolError` unless each of these devices signed its keys in the roster."""
+    """Raise `RemoteProtocolError` unless the keys of the devices at these positions have valid signatures."""
     if not all(roster.entries[position].is_genuine(roster.announcement) for position in positions):
         refuse("keys in the roster must be signed by their devices for this announcement")

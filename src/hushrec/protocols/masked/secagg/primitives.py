@@ -1,8 +1,8 @@
-"""The cryptographic primitives of secure aggregation; all come from `cryptography` and are available in browsers.
+"""The cryptographic primitives of secure aggregation. All come from `cryptography`, and browsers have them as well.
 
-X25519 for key agreement, HKDF-SHA256 for key derivation, AES-256-CTR for masks, AES-256-GCM for shares, Ed25519 for
-signatures. Every key is derived for a single use, so that counters and nonces start at zero. Positions in the roster
-are encoded in 4 bytes, big-endian.
+They are X25519 for key agreement, HKDF-SHA256 for key derivation, AES-256-CTR for masks, AES-256-GCM for shares, and
+Ed25519 for signatures. Every derived key is used once, so that counters and nonces can start at zero. Positions in the
+roster are encoded in 4 bytes, big-endian.
 """
 
 from typing import NoReturn
@@ -42,7 +42,7 @@ PAIR_LABEL = b"hushrec masked 1 pair"
 
 
 def digest(*parts: bytes) -> bytes:
-    """Return the SHA-256 of the concatenated parts; callers give each part a fixed length or a length prefix."""
+    """Return the SHA-256 of the concatenated parts, each of which must have a fixed length or a length prefix."""
     state = hashes.Hash(hashes.SHA256())
     for part in parts:
         state.update(part)
@@ -50,22 +50,28 @@ def digest(*parts: bytes) -> bytes:
 
 
 def number(value: int) -> bytes:
-    """Return a position or a count in 4 bytes, big-endian."""
+    """Return a position or a count as 4 bytes, big-endian."""
     return value.to_bytes(4, "big")
 
 
 def public_half(private: bytes) -> bytes:
-    """Return the X25519 public key of a private key."""
+    """Return the X25519 public key, 32 bytes, of a private key of 32 bytes."""
     return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
 
 
 def load_private(private: bytes) -> X25519PrivateKey:
-    """Return an X25519 private key object; load it once for many agreements, since loading takes as long as one."""
+    """Return the X25519 key object of a private key of 32 bytes.
+
+    Load a key once for many agreements: loading takes as long as one agreement.
+    """
     return X25519PrivateKey.from_private_bytes(private)
 
 
 def agree(private: X25519PrivateKey, public: bytes) -> bytes:
-    """Return the X25519 shared secret; raise `RemoteProtocolError` for a public key of low order."""
+    """Return the X25519 shared secret of a private and a public key.
+
+    Raise `RemoteProtocolError` for a public key of wrong length or low order.
+    """
     try:
         return private.exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError:
@@ -73,13 +79,13 @@ def agree(private: X25519PrivateKey, public: bytes) -> bytes:
 
 
 def derive(secret: bytes, label: bytes, context: bytes, *positions: int) -> bytes:
-    """Return a 32-byte key: HKDF-SHA256 without salt, info = label ‖ context ‖ positions."""
+    """Return a 32-byte key: HKDF-SHA256 of `secret` without salt, with info = label ‖ context ‖ positions."""
     info = label + context + b"".join(map(number, positions))
     return HKDF(hashes.SHA256(), KEY_BYTES, None, info).derive(secret)
 
 
 class Keystream:
-    """A generator of masks: `size` little-endian 32-bit words of AES-256-CTR from counter zero for each key."""
+    """A generator of masks of `size` 32-bit words. The mask of a key is its AES-256-CTR keystream, little-endian."""
 
     def __init__(self, size: int) -> None:
         self._zeros = bytes(4 * size)
@@ -87,11 +93,11 @@ class Keystream:
         self._words = np.frombuffer(self._buffer, dtype="<u4", count=size)
 
     def add(self, table: Table, key: bytes) -> None:
-        """Add the keystream of `key` to the table in place, modulo 2³²."""
+        """Add the mask of `key` to the table in place, modulo 2³²."""
         np.add(table, self._fill(key), out=table)
 
     def subtract(self, table: Table, key: bytes) -> None:
-        """Subtract the keystream of `key` from the table in place, modulo 2³²."""
+        """Subtract the mask of `key` from the table in place, modulo 2³²."""
         np.subtract(table, self._fill(key), out=table)
 
     def _fill(self, key: bytes) -> npt.NDArray[np.uint32]:
@@ -101,12 +107,12 @@ class Keystream:
 
 
 def seal(key: bytes, text: bytes) -> bytes:
-    """Encrypt `text` with AES-256-GCM; the key must not be used for any other text."""
+    """Return `text` encrypted with AES-256-GCM; the key must not be used for any other text."""
     return AESGCM(key).encrypt(bytes(12), text, None)
 
 
 def unseal(key: bytes, sealed: bytes) -> bytes | None:
-    """Decrypt a text of `seal`; return None if it was not sealed with this key."""
+    """Return the text that `seal` encrypted; None if it was encrypted with another key or has been changed."""
     try:
         return AESGCM(key).decrypt(bytes(12), sealed, None)
     except InvalidTag:
@@ -123,5 +129,5 @@ def is_signed(public: bytes, signature: bytes, text: bytes) -> bool:
 
 
 def refuse(must: str, status_hint: int = 400) -> NoReturn:
-    """Raise `RemoteProtocolError` with the sentence `must`, which says what must hold of the peer's message."""
+    """Raise `RemoteProtocolError`; `must` is the error message without its full stop."""
     raise RemoteProtocolError(f"{must}.", status_hint=status_hint)

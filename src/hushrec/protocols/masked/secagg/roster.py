@@ -1,4 +1,4 @@
-"""The data that all devices of an attempt must agree on: rules, keys, roster, partners and survivors."""
+"""The data on which all devices of an attempt must agree: rules, keys, roster, partners and survivors."""
 
 import itertools
 from collections.abc import Collection, Mapping, Sequence
@@ -32,7 +32,7 @@ LARGEST_FAILURE = 1e-3  # largest probability that the smallest cohort cannot re
 
 @dataclass(frozen=True)
 class Rules:
-    """The public rules of secure aggregation in a cohort, part of the terms."""
+    """The public rules of secure aggregation in a cohort, which are part of the terms of a run."""
 
     smallest: int  # n_min: with fewer survivors nothing is revealed
     most_corrupt: int  # c_max
@@ -44,36 +44,42 @@ class Rules:
             raise ParameterError(f"most_corrupt must be below smallest ({self.smallest}), got {self.most_corrupt}.")
         if not self.neighbours / 2 < self.threshold <= self.neighbours:
             raise ParameterError(
-                f"threshold must be more than half of neighbours = {self.neighbours} and at most that number,"
+                f"threshold must be more than half of neighbours, {self.neighbours}, and at most all of them,"
                 f" got {self.threshold}."
             )
 
     @property
     def most_partners(self) -> int:
-        """Largest number of pairwise masks of a device: for k neighbours that it drew, and 2 k that drew it."""
+        """The largest number of pairwise masks of a device: k for the devices that it drew, 2 k for those that drew it.
+
+        k is `neighbours`.
+        """
         return 3 * self.neighbours
 
     def quorum(self, devices: int) -> int:
-        """Return the number of devices that must sign a list of survivors: more than (devices + c_max)/2.
+        """Return how many devices of a roster must sign a list of survivors: more than (devices + most_corrupt)/2.
 
-        With at most c_max corrupt devices, no two different lists can reach this number.
+        With at most `most_corrupt` corrupt devices, no two different lists can both reach this number.
         """
         return (devices + self.most_corrupt) // 2 + 1
 
     def risk(self, devices: int) -> float:
-        """Return an upper bound on the probability that c_max corrupt devices hold t shares of any honest device."""
+        """Return a bound on the probability that corrupt devices can rebuild a secret of any honest device.
+
+        `devices` is the size of the roster, of which `most_corrupt` are corrupt.
+        """
         return devices * share_risk(devices, self.most_corrupt, self.neighbours, self.threshold)
 
 
 def share_risk(devices: int, corrupt: int, neighbours: int, threshold: int) -> float:
-    """Return the probability that at least t of the k neighbours of one honest device are corrupt."""
+    """Return the probability that at least `threshold` of the neighbours that one honest device draws are corrupt."""
     return _drawn_marked(range(threshold, neighbours + 1), devices - 1, corrupt, min(neighbours, devices - 1))
 
 
 def _drawn_marked(counts: range, others: int, marked: int, drawn: int) -> float:
-    """Return the hypergeometric probability that the number of marked devices in a draw is in `counts`.
+    """Return the probability that the number of marked devices in a random draw is in `counts`.
 
-    `drawn` devices are drawn out of `others`, of which `marked` are marked.
+    The draw takes `drawn` of `others` devices, of which `marked` are marked (hypergeometric distribution).
     """
     x = np.arange(max(counts.start, drawn + marked - others, 0), min(counts.stop, marked + 1, drawn + 1))
     logs = _log_choose(marked, x) + _log_choose(others - marked, drawn - x) - _log_choose(others, drawn)
@@ -85,11 +91,12 @@ def _log_choose(total: int, chosen: Any) -> Any:
 
 
 def choose_rules(devices: int, smallest: int, most_corrupt: int) -> Rules:
-    """Return the rules with the smallest number k of neighbours, and t = ⌊k/2⌋ + 1, that meet two conditions.
+    """Return the rules with the smallest number k of neighbours and threshold ⌊k/2⌋ + 1 that meet two conditions.
 
-    Secrecy: the probability that corrupt devices can rebuild a secret is at most `LARGEST_RISK`. Liveness: if only the
-    smallest cohort is left and its corrupt members are silent, t shares of every secret remain, except with probability
-    `LARGEST_FAILURE`. In a cohort of up to `COMPLETE` devices all others are neighbours.
+    Secrecy: the probability that corrupt devices can rebuild a secret is at most `LARGEST_RISK`. Liveness: if only
+    `smallest` devices survive and the corrupt ones among them do not help, some secret has too few shares with
+    probability at most `LARGEST_FAILURE`. In a cohort of up to `COMPLETE` devices, every device draws all others. Raise
+    `ParameterError` if no number meets both conditions.
     """
     if devices < 3:
         raise ParameterError(f"devices must be at least 3 for secure aggregation, got {devices}.")
@@ -112,7 +119,7 @@ def choose_rules(devices: int, smallest: int, most_corrupt: int) -> Rules:
 
 @dataclass(frozen=True)
 class PublicKeys:
-    """KEYS: the public keys of one device for one attempt, signed with the device's Ed25519 key."""
+    """The message KEYS: the public keys of one device for one attempt, signed with the device's Ed25519 key."""
 
     device: bytes  # name of the device, 16 bytes
     identity: bytes  # public Ed25519 key
@@ -127,27 +134,27 @@ class PublicKeys:
             refuse(f"fields of the keys must have 16, 32, 32, 32, 32 and 64 bytes, got {lengths}")
 
     def parts(self) -> tuple[bytes, ...]:
-        """Return the fields in the order in which they are hashed."""
+        """Return all fields, in the order in which the hash of the roster uses them."""
         return self.device, self.identity, self.mask_key, self.channel_key, self.seed_hash, self.signature
 
     def is_genuine(self, announcement: bytes) -> bool:
-        """Return whether the device signed these keys for this announcement."""
+        """Return whether the signature of these keys is valid for the announcement with this hash."""
         return is_signed(self.identity, self.signature, keys_text(announcement, *self.parts()[:-1]))
 
 
 def device_name(name: int | str) -> bytes:
-    """Return the 16 bytes of a device's name, which is 32 hexadecimal digits or, in simulations, a user number."""
+    """Return a device's name as 16 bytes; `name` is 32 hexadecimal digits or, in simulations, a user number."""
     return name.to_bytes(DEVICE_BYTES, "big") if isinstance(name, int) else bytes.fromhex(name)
 
 
 def keys_text(announcement: bytes, *fields: bytes) -> bytes:
-    """Return the bytes that a device signs: label ‖ a ‖ device ‖ identity ‖ S ‖ C ‖ hash of b."""
+    """Return the bytes that a device signs for KEYS: label ‖ hash of the announcement ‖ fields of `PublicKeys`."""
     return b"".join((KEYS_LABEL, announcement, *fields))
 
 
 @dataclass(frozen=True)
 class Roster:
-    """ROSTER: the keys of all devices that answered an announcement, in the order of their names."""
+    """The message ROSTER: the keys of all devices that replied to an announcement, in the order of their names."""
 
     announcement: bytes  # a
     entries: tuple[PublicKeys, ...]
@@ -165,28 +172,31 @@ class Roster:
 
     @cached_property
     def digest(self) -> bytes:
-        """The hash R = SHA-256(label ‖ a ‖ number of devices ‖ all keys) of the roster."""
+        """The hash of the roster: SHA-256(label ‖ hash of the announcement ‖ number of devices ‖ all keys)."""
         parts = [part for entry in self.entries for part in entry.parts()]
         return digest(ROSTER_LABEL, self.announcement, number(len(self)), *parts)
 
 
 def make_roster(announcement: bytes, keys: Sequence[PublicKeys]) -> Roster:
-    """Return the roster of these keys; raise `RemoteProtocolError` if some were not signed for this announcement."""
+    """Return the roster of these keys; raise `RemoteProtocolError` if a signature is not valid for the announcement."""
     if not all(entry.is_genuine(announcement) for entry in keys):
         refuse("keys must be signed by their device for this announcement", status_hint=401)
     return Roster(announcement, tuple(sorted(keys, key=lambda entry: entry.device)))
 
 
 def partners_digest(roster: Roster, partners: Collection[int]) -> bytes:
-    """Return Q = SHA-256(label ‖ R ‖ bitmap of partners).
+    """Return SHA-256(label ‖ hash of the roster ‖ bitmap of partners).
 
-    Every mask depends on Q, so masks cancel only if all devices were shown the same partners.
+    Every mask depends on this hash, so masks cancel only if the server showed all devices the same list of partners.
     """
     return digest(PARTNERS_LABEL, roster.digest, bitmap(partners, len(roster)))
 
 
 def survivors_text(context: bytes, survivors: Collection[int], devices: int) -> bytes:
-    """Return the bytes that a device signs to consent to the survivors: label ‖ Q ‖ bitmap."""
+    """Return the bytes that a device signs to consent to a list of survivors: label ‖ context ‖ bitmap of survivors.
+
+    `context` is the hash from `partners_digest`.
+    """
     return SURVIVORS_LABEL + context + bitmap(survivors, devices)
 
 
@@ -201,9 +211,10 @@ def bitmap(positions: Collection[int], devices: int) -> bytes:
 
 
 def edges(drawn: Mapping[int, Collection[int]]) -> dict[int, set[int]]:
-    """Return for each sender of shares the set of devices that it shares a mask with.
+    """Return, for each device that sent shares, the set of devices with which it shares a mask.
 
-    Two devices share a mask if both sent shares and one drew the other; `drawn` maps senders to the devices they drew.
+    `drawn` maps a device that sent shares to the neighbours that it drew. Two devices share a mask if both sent shares
+    and one of them drew the other.
     """
     found: dict[int, set[int]] = {sender: set() for sender in drawn}
     for sender, recipients in drawn.items():

@@ -1,4 +1,4 @@
-"""The server side of secure aggregation: rebuild one secret per device and remove the masks from the sum."""
+"""The server side of secure aggregation: rebuilds one secret per device and removes the masks from the sum."""
 
 from collections.abc import Callable, Collection, Mapping
 
@@ -30,12 +30,12 @@ def recover_sum(
 ) -> Table:
     """Return the sum of the survivors' tables without masks, modulo 2³².
 
-    `drawn` maps every device that sent shares to the neighbours that it drew. `total` is the sum of the survivors'
-    masked tables. `revealed` maps every device that answered UNMASK to the shares that it revealed, by owner. Raises
-    `AttemptFailed` if there are too few survivors or shares; the next attempt starts with new secrets.
+    `drawn` maps each device that sent shares to the neighbours that it drew. `total` is the sum of the survivors'
+    masked tables. `revealed` maps each device that replied in phase UNMASK to its shares, by position of the owner.
+    Raise `AttemptFailed` if there are too few survivors or shares; the next attempt then starts with new secrets.
     """
     if len(survivors) < rules.smallest:
-        raise AttemptFailed(f"survivors must be at least {rules.smallest}, got {len(survivors)}.")
+        raise AttemptFailed(f"there must be at least {rules.smallest} survivors, got {len(survivors)}.")
     secrets = _rebuild_all(roster, rules, drawn, survivors, revealed)
     context = partners_digest(roster, drawn)
     result = np.array(total, dtype=np.uint32)
@@ -59,11 +59,11 @@ def _rebuild_all(
     survivors: Collection[int],
     revealed: Mapping[int, Mapping[int, bytes]],
 ) -> dict[int, bytes]:
-    """Return one secret of each device: the seed of a survivor, the mask key of any other.
+    """Return one secret of each device that sent shares: the seed of a survivor, the private mask key of any other.
 
-    Raises `AttemptFailed` if a secret cannot be rebuilt from t or more shares. The owners of such secrets sealed wrong
-    shares and are the culprits of the error. If that would be half of all owners or more, the helpers must have lied,
-    and the error names no culprits.
+    Raise `AttemptFailed` if a secret has too few shares, or if its shares give a wrong secret. In the second case its
+    owner has sent wrong shares, and is a culprit of the error. If that holds for half of all owners or more, the
+    devices that revealed the shares must have lied, and the error has no culprits.
     """
     found = {}
     for owner in sorted(drawn):
@@ -74,7 +74,7 @@ def _rebuild_all(
     culprits = frozenset(found.keys() - secrets.keys())
     if culprits:
         raise AttemptFailed(
-            "shares of a secret must rebuild what its owner published a hash or public key of; some do not.",
+            "shares of a secret must rebuild the secret whose hash or public key its owner published, but some do not.",
             culprits if 2 * len(culprits) < len(drawn) else frozenset(),
         )
     return secrets
@@ -95,15 +95,16 @@ def _rebuild(
     rules: Rules,
     is_right: Callable[[bytes], bool],
 ) -> bytes | None:
-    """Return the secret of `owner` rebuilt from the revealed shares and confirmed by `is_right`; None if that fails.
+    """Return the secret of `owner`, rebuilt from revealed shares and confirmed by `is_right`; None if none is right.
 
-    With more than t shares, all runs of t consecutive shares are tried, so that a wrong share can be skipped.
+    With more shares than the threshold t, each run of t consecutive shares is tried, so that wrong shares can be
+    skipped. Raise `AttemptFailed` if too few devices that `owner` drew have replied.
     """
     helpers = [helper for helper in sorted(drawn[owner]) if helper in revealed]
     if len(helpers) < rules.threshold:
-        raise AttemptFailed(f"shares of each secret must be at least {rules.threshold}, got {len(helpers)}.")
+        raise AttemptFailed(f"each secret must have at least {rules.threshold} shares, got {len(helpers)} for one.")
     given = [(helper + 1, revealed[helper].get(owner, b"")) for helper in helpers]
-    shares = [(place, share) for place, share in given if len(share) == SHARE_BYTES]
+    shares = [(point, share) for point, share in given if len(share) == SHARE_BYTES]
     for start in range(len(shares) if len(shares) >= rules.threshold else 0):
         secret = join_shares(dict((shares + shares)[start : start + rules.threshold]))
         if secret is not None and is_right(secret):

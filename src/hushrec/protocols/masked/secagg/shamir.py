@@ -1,7 +1,7 @@
 """Shamir's secret sharing over the prime field of 2⁵²¹ − 1 [Shamir1979].
 
-A secret of 32 bytes is the value at 0 of a random polynomial of degree t − 1; a share is the polynomial's value at a
-place x ≥ 1. Any t shares determine the secret; t − 1 shares reveal nothing about it.
+A secret of 32 bytes is the value at 0 of a random polynomial of degree t − 1. A share is the value of the polynomial at
+a point x ≥ 1. Any t shares determine the secret; t − 1 shares reveal nothing about it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,43 +14,43 @@ SHARE_BYTES = 66
 SECRET_BYTES = 32
 
 
-def split_secret(secret: bytes, places: Sequence[int], threshold: int, *, rng: RandomStream) -> dict[int, bytes]:
-    """Return one share for each place, a number of at least 1; any `threshold` of the shares determine the secret.
+def split_secret(secret: bytes, points: Sequence[int], threshold: int, *, rng: RandomStream) -> dict[int, bytes]:
+    """Return one share of the secret for each of these points; any `threshold` of the shares determine the secret.
 
-    A coefficient is drawn as 521 random bits. The value 2⁵²¹ − 1 counts as 0, which is a bias of 2⁻⁵²¹.
+    A coefficient of the polynomial is 521 random bits. The value 2⁵²¹ − 1 counts as 0, which is a bias of 2⁻⁵²¹.
     """
-    if not (len(secret) == SECRET_BYTES and 1 <= threshold <= len(set(places)) == len(places) and min(places) >= 1):
+    if not (len(secret) == SECRET_BYTES and 1 <= threshold <= len(set(points)) == len(points) and min(points) >= 1):
         raise ParameterError(
-            "secret must have 32 bytes, and places must be at least threshold distinct numbers of at least 1."
+            "secret must have 32 bytes, and points must be distinct numbers of at least 1, not fewer than threshold."
         )
     raw = rng.bytes(SHARE_BYTES * (threshold - 1))
     parts = [raw[start : start + SHARE_BYTES] for start in range(0, len(raw), SHARE_BYTES)]
     coefficients = [(int.from_bytes(part, "big") >> 7) % PRIME for part in parts]
     coefficients.append(int.from_bytes(secret, "big"))
-    return {place: _evaluate(coefficients, place).to_bytes(SHARE_BYTES, "big") for place in places}
+    return {point: _evaluate(coefficients, point).to_bytes(SHARE_BYTES, "big") for point in points}
 
 
-def _evaluate(coefficients: Sequence[int], place: int) -> int:
-    """Return the value of the polynomial at `place`, by Horner's rule; coefficients start with the highest power."""
+def _evaluate(coefficients: Sequence[int], point: int) -> int:
+    """Return the value of a polynomial at `point`, by Horner's rule; coefficients start with the highest power."""
     value = 0
     for coefficient in coefficients:
-        value = (value * place + coefficient) % PRIME
+        value = (value * point + coefficient) % PRIME
     return value
 
 
 def join_shares(shares: Mapping[int, bytes]) -> bytes | None:
-    """Return the secret that these shares (place → share) determine, or None if it does not fit into 32 bytes.
+    """Return the secret that these shares determine, or None if the result does not fit into 32 bytes.
 
-    Lagrange interpolation at 0: Σᵢ yᵢ Πⱼ xⱼ/(xⱼ − xᵢ). All given shares are used. A wrong share gives a wrong secret,
-    so the caller must check the result.
+    `shares` maps a point to its share; all of them are used, by Lagrange interpolation at 0: Σᵢ yᵢ Πⱼ xⱼ/(xⱼ − xᵢ). A
+    wrong share gives a wrong secret, so the caller must check the result.
     """
-    places = list(shares)
+    points = list(shares)
     numerators, denominators = [], []
-    for place in places:
+    for point in points:
         above, below = 1, 1
-        for other in places:
-            if other != place:
-                above, below = above * other, below * (other - place)
+        for other in points:
+            if other != point:
+                above, below = above * other, below * (other - point)
         numerators.append(above % PRIME)
         denominators.append(below % PRIME)
     value = 0
