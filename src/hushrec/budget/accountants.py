@@ -1,6 +1,6 @@
 """Privacy accountants, which add up the privacy cost of events. An accountant keeps totals, not the events.
 
-Each accountant has one unit, the kind of release that it prices, such as `selection` or `table`. It refuses an event
+Each accountant has one unit, which says what its cost is about, such as `selection` or `table`. It refuses an event
 that it cannot price. A protocol with new kinds of events registers an accountant for them with `@prices`.
 """
 

@@ -1,1 +1,1 @@
-"""Model `audience` in the masked protocol: rankings from implicit feedback, learned from noisy sums only."""
+"""Model `audience` in the masked protocol: learns to rank items from one-class data, from noisy sums only."""
