@@ -112,7 +112,7 @@ class Device:
         erase(default_folder() if folder is None else Path(folder))
 
     def erase(self) -> None:
-        """Leave the server if it answers within a few seconds, then close and erase this store.
+        """Leave the run, if the server replies within a few seconds; then close and erase this store.
 
         Reports that were sent before cannot be taken back.
         """

@@ -166,7 +166,7 @@ def _errors(members: list[Member], drivers: list[BlockingDriver]) -> FloatArray:
 
 
 def _trained(client: Client, public: Arrays) -> FloatArray:
-    """Return predictions by the user vector that rounds trained; if the protocol trains none, those that are shown."""
+    """Return predictions by the user vector that rounds trained, or usual predictions if the protocol trains none."""
     vectors = public.get("item_vectors")
     return client.predict(public) if vectors is None else np.asarray(vectors @ client.private_state()["user_vector"])
 

@@ -211,7 +211,7 @@ class Session:
             yield from self.refresh_public()
 
     def _rest(self) -> None:
-        """Discard the private state that was kept for an attempt that is over."""
+        """Discard the secrets that the client kept for its last attempt, because the run is over."""
         client = self.client()
         client.rest()
         with self.store.change():
@@ -382,7 +382,7 @@ class Session:
     # The state machine -----------------------------------------------------------------------------------------
 
     def client(self) -> Client:
-        """Return the `Client` in its stored state; make it again if the store has a later report."""
+        """Return the `Client` in its stored state, from a cache unless the store has a later report."""
         if self.offer is None:
             raise _not_joined()
         state = self.kept.private_state()

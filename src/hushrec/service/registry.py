@@ -117,7 +117,7 @@ class Registry:
         )
 
     def _renew(self, device: Device, row: Mapping[str, Any]) -> None:
-        """Update a device from a row of another worker. The row may be out of date, so that counters never fall."""
+        """Update a device from a row that another worker wrote. The row may be old, so counters are never lowered."""
         if device.key_bytes != bytes(row["public_key"]):
             device.key_bytes = bytes(row["public_key"])
             device.public_key = load_public_key(device.key_bytes)

@@ -77,7 +77,7 @@ class Rounds(RunCopy):
 
     @property
     def concern(self) -> str | None:
-        """A warning for the operator, or None."""
+        """One sentence that warns the operator of trouble in this run, or None."""
         side = self.server.side
         ahead = [last[0] for last in self._ahead.values() if last[0] > self.round_number]
         if not ahead or side.can_skip_rounds:
