@@ -339,10 +339,10 @@ class Device:
             ]
 
     def reasons(self, items: list[str], count: int = 2) -> list[list[str]]:
-        """Return for each item up to `count` items that the person likes and that are most similar to it.
+        """Return, for each of `items`, the ids of up to `count` liked items, the most similar first.
 
-        Liked are items rated at or above the person's own mean. The lists are empty before the run has published a
-        state from which this device can predict.
+        An item is liked if the person rated it at or above their own mean. The lists are empty until this device has a
+        public table from which it can predict.
         """
         with self._lock:
             if not self.has_learned:

@@ -16,7 +16,7 @@ NAMES = {1.0: "Strict", 4.0: "Middle"}  # by ε; the run's own ε is called "Usu
 def explain_levels(offer: Offer, budgets: Budgets, own: str | None = None) -> list[dict[str, Any]]:
     """Return the levels to choose from, by ascending ε: the run's, the person's, and the lower ones in `NAMES`.
 
-    `own` is the text of a level that the person is considering; the list then has this level as well.
+    `own` is a level that the person typed; the list then has this level as well.
     """
     run = offer.terms.priced.epsilon
     chosen, asked = min(budgets.epsilon, run), None if own is None else read_level(own, offer)

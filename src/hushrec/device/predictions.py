@@ -66,7 +66,7 @@ class Predictions:
         return client.recommend(ranked, count), self._session.budgets.from_unit(scores)
 
     def reasons(self, items: IntArray, count: int) -> list[IntArray]:
-        """Return for each item up to `count` positions of liked items that are most similar to it."""
+        """Return, for each of `items`, the positions of up to `count` liked items, the most similar first."""
         return self._session.client().reasons(self.public(), items, count)
 
     def keep_list(self) -> None:

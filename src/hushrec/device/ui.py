@@ -51,7 +51,7 @@ class Place(_Body):
 
 
 class Look(Place):
-    """A server to look at, and the text of a privacy level that the person is considering."""
+    """A server whose offer to fetch, and a privacy level that the person typed, to be explained."""
 
     own: Annotated[str | None, Field(max_length=40)] = None
 
@@ -157,7 +157,7 @@ class Page:
     def levels(self, own: str | None = None) -> dict[str, Any]:
         """Return the privacy levels of the joined run, and what a server can learn at every level.
 
-        `own` is the text of a level that the person is considering.
+        `own` is a level that the person typed; it is explained as well.
         """
         if self.device.offer is None:
             return {"levels": []}
