@@ -266,7 +266,7 @@ def _take_part(device: "Device", rounds: int | None) -> None:
 @device_app.command(epilog="Example: hushrec device search godfather")
 def search(
     text: Annotated[
-        list[str] | None, typer.Argument(help="Words of the title.  [default: list all items, the most popular first]")
+        list[str] | None, typer.Argument(help="Words of the title.  [default: list items, the most popular first]")
     ] = None,
     count: Annotated[int, typer.Option("-n", "--count", help="Largest number of items to list.", min=1)] = 20,
     store: Folder = None,

@@ -59,5 +59,5 @@ class Catalogue:
         return Found(len(found), [self._entries[n] for n in shown])
 
     def listed(self, positions: Sequence[int]) -> Found:
-        """Return the items at these positions as a page of results whose `count` is the whole catalogue."""
+        """Return the items at these positions as a page of results whose `count` is the size of the catalogue."""
         return Found(len(self), [self._entries[n] for n in positions])

@@ -289,12 +289,16 @@ class Session:
         """Check that the run and the terms are those that this device accepted when it joined."""
         assert self.offer is not None
         if run_id != self.offer.run_id:
-            raise RemoteProtocolError("the server's message must be for the run that this device joined.")
+            raise RemoteProtocolError(
+                "the server's message must be for the run that this device joined, but names another. Ask the operator."
+            )
         if terms is None:
             return
         offer = replace(self.offer, terms=terms)
         if not (offer.keeps(self.offer) or offer.extends(self.offer)):
-            raise RemoteProtocolError("the server's terms must be those that this device accepted when it joined.")
+            raise RemoteProtocolError(
+                "the server's terms must be those that this device accepted, but they differ. Ask the operator."
+            )
         check_size(offer)
         if offer.extends(self.offer):
             further = terms.max_rounds - self.offer.terms.max_rounds

@@ -260,7 +260,7 @@ class Rounds(RunCopy):
     def _seconds_left(self) -> float:
         """Return the seconds until the open phase closes; at most 0 if it should close now.
 
-        A phase closes at its deadline. It closes `grace_seconds` after its quorum has reported, or as soon as all
+        A phase closes at its deadline, or earlier: `grace_seconds` after its quorum has reported, or as soon as all
         present devices have. The report of a device that left stays in the sum, but does not count for the quorum.
         """
         until = self._settings.deadline_seconds - self.elapsed
