@@ -51,6 +51,11 @@ def make_announcement(round_number: int = 1, **changes: Any) -> ItemVectors:
     return ItemVectors(terms, round_number, make_vectors(terms.n_items))
 
 
+def statement_of(client: Client) -> dict[str, Any]:
+    """What the device shows its person about the budget spent."""
+    return client._protocol.ledger_statement(client.ledger)
+
+
 def make_client(
     protocol: GradientProtocol = SDCF, *, user: int = 0, limit: float = 8.0, rated: bool = True, **changes: Any
 ) -> Client:

@@ -17,6 +17,7 @@ from parties import (
     make_vectors,
     permanent,
     report_on,
+    statement_of,
     user_vector,
 )
 
@@ -129,7 +130,7 @@ def test_an_empty_selection_sends_an_empty_report():
     client = make_client()
     nothing = Draws(np.empty(0, dtype=np.int64), np.empty(0), np.empty((0, 3)), np.zeros(3))
     assert len(report_on(client, make_announcement(), nothing).items) == 0
-    assert client.statement()["rounds"] == 1
+    assert statement_of(client)["rounds"] == 1
 
 
 def test_given_draws_are_used_as_they_are():
@@ -268,7 +269,7 @@ def test_permanent_bits_stay_for_all_rounds():
     for round_number in (2, 3, 4):
         report_on(client, make_announcement(round_number))
         np.testing.assert_array_equal(permanent(client).bits, bits)
-    assert client.statement()["committed"] == 8
+    assert statement_of(client)["committed"] == 8
 
 
 def test_new_ratings_train_the_user_vector_but_leave_the_permanent_bits():
@@ -291,12 +292,12 @@ def test_a_permanent_epoch_redraws_and_pays_again_or_is_refused():
     first = permanent(client).bits
     report_on(client, make_announcement(4, epoch_rounds=3))
     assert not np.array_equal(permanent(client).bits, first)
-    assert client.statement()["permanent_draws"] == 2
+    assert statement_of(client)["permanent_draws"] == 2
     with pytest.raises(BudgetExceeded):
         report_on(client, make_announcement(7, epoch_rounds=3))
     client.ledger.raise_limit("selection", 24.0)
     report_on(client, make_announcement(7, epoch_rounds=3))
-    assert client.statement()["committed"] == 24
+    assert statement_of(client)["committed"] == 24
 
 
 def test_items_that_join_get_their_bit_once():
@@ -309,7 +310,7 @@ def test_items_that_join_get_their_bit_once():
     np.testing.assert_array_equal(extended[:N_ITEMS], bits)
     report_on(client, make_announcement(3, n_items=30))
     np.testing.assert_array_equal(permanent(client).bits, extended)
-    assert client.statement()["committed"] == 8
+    assert statement_of(client)["committed"] == 8
     with pytest.raises(RemoteProtocolError, match="terms"):
         report_on(client, make_announcement(4, n_items=29))
 
@@ -320,7 +321,7 @@ def test_a_profile_cap_counts_at_most_that_many_ratings():
     report_on(client, make_announcement())
     assert permanent(client).bits.sum() == 4
     assert set(np.flatnonzero(permanent(client).bits)) < set(client._items.tolist())
-    assert client.statement()["capped"]
+    assert statement_of(client)["capped"]
 
 
 # Ratings -------------------------------------------------------------------------------------------------------
@@ -366,10 +367,10 @@ def test_isgld_charges_for_each_noisy_value_of_the_same_rating():
     """ε per rating value, once for all ratings together; a rating that is given again pays again."""
     client = make_client(Isgld(epsilon=2.0), limit=0.0)
     client.add_ratings(np.array([0]), np.array([4.0]))
-    assert client.statement()["rating_epsilon"] == 2
+    assert statement_of(client)["rating_epsilon"] == 2
     client.remove_rating(0)
     client.add_ratings(np.array([0]), np.array([4.0]))
-    assert client.statement()["rating_epsilon"] == 4
+    assert statement_of(client)["rating_epsilon"] == 4
 
 
 def test_recommendations_leave_out_what_is_rated():

@@ -37,7 +37,7 @@ from service_kit import (
 )
 
 from hushrec import Device
-from hushrec.audit.own_uploads import read_uploads
+from hushrec.audit.own_reports import read_reports
 from hushrec.device.ui import Page, make_ui
 from hushrec.protocols import find_protocol
 
@@ -57,7 +57,7 @@ def shown(device: Device) -> Iterator[str]:
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         place = f"127.0.0.1:{listening.getsockname()[1]}"
-        page = Page(device, read_uploads)
+        page = Page(device, read_reports)
         app = make_ui(page, token="secret", hosts={place})
         server = uvicorn.Server(uvicorn.Config(app, log_config=None, ws="none", timeout_graceful_shutdown=1))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)

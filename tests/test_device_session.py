@@ -26,7 +26,7 @@ from service_kit import (
 from test_service_hostile import Talk, bad_server, says
 
 from hushrec import Device
-from hushrec.audit.own_uploads import read_uploads
+from hushrec.audit.own_reports import read_reports
 from hushrec.device.calls import Call, Job, Reply
 from hushrec.device.participation import Participation
 from hushrec.device.transport import Stopped
@@ -199,7 +199,7 @@ def test_a_person_rates_while_rounds_go_on(tmp_path: Path) -> None:
         answering(live, raw),
     ):
         device.join(live.url)
-        page = Page(device, read_uploads)
+        page = Page(device, read_reports)
         page.participation.start()
         for n in range(30):
             page.rate(Rating(item=f"item-{n}", value=4.0))
@@ -289,7 +289,7 @@ def test_the_page_takes_part_again_when_a_full_server_has_room(tmp_path: Path) -
     ):
         device.join(live.url)
         live.storage._waiting += 1000
-        page = Page(device, read_uploads)
+        page = Page(device, read_reports)
         page.participation.start()
         wait_for(lambda: page.participation.code == "busy")
         assert page.participation.is_on

@@ -71,7 +71,7 @@ def test_a_damaged_store_is_one_sentence_or_works(filled: Path, tmp_path: Path, 
     assert not any("\n" in sentence for sentence in said)
 
 
-@pytest.mark.parametrize("name", ["budgets", "ledger", "offer", "key", "private_state", "public", "uploads"])
+@pytest.mark.parametrize("name", ["budgets", "ledger", "offer", "key", "private_state", "public", "shown"])
 def test_a_value_that_cannot_be_read_is_called_damaged(filled: Path, tmp_path: Path, name: str) -> None:
     """Each kept value by itself; the store is left as it is."""
     folder = tmp_path / "store"

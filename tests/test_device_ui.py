@@ -26,12 +26,13 @@ from service_kit import (
 )
 
 from hushrec import Device, pages
-from hushrec.audit.own_uploads import read_uploads
+from hushrec.audit.own_reports import read_reports
 from hushrec.cli.device import ui
-from hushrec.device import kept, view
+from hushrec.device import view
 from hushrec.device.inference import compare
 from hushrec.device.ui import Page, Rating, make_ui
 from hushrec.errors import ParameterError
+from hushrec.protocols.gradient.device import GradientDevice
 from hushrec.protocols.gradient.fleet_size import fleet_sentence
 from hushrec.scale import form_values
 
@@ -65,7 +66,7 @@ class Asker:
 
 def client_of(device: Device) -> Asker:
     """A page of this device."""
-    return Asker(make_ui(Page(device, read_uploads), token=TOKEN, hosts={HOST}))
+    return Asker(make_ui(Page(device, read_reports), token=TOKEN, hosts={HOST}))
 
 
 @pytest.fixture
@@ -133,7 +134,7 @@ def test_rate_take_part_and_see_what_left(tmp_path: Path) -> None:
         state = client.get("/api/state").json()
         assert (state["level"], state["ledger"]["limit"], state["can_change_level"]) == (1.0, 2.0, False)
         assert "must not change after the first round" in client.post("/api/level", json={"level": 4}).json()["detail"]
-        report = device.sent().uploads[-1].report
+        report = device.sent().reports[-1].report
         assert [row["title"] for row in last["rows"]] == [f"Item-{item}" for item in report.items]
         assert np.allclose([row["numbers"] for row in last["rows"]], report.gradients)
         found = client.get("/api/recommendations").json()["items"]
@@ -174,7 +175,7 @@ def test_the_list_is_quick_on_a_hundred_thousand_items(tmp_path: Path) -> None:
         device.join(live.url)
         while device.step(wait=ROUND_WAIT) != "reported":
             pass
-        page = Page(device, read_uploads)
+        page = Page(device, read_reports)
         seconds = []
         for value in (1, 2, 3, 4, 5):
             page.rate(Rating(item="item-70000", value=value))
@@ -225,7 +226,7 @@ def test_a_device_keeps_its_last_uploads(tmp_path: Path, monkeypatch: pytest.Mon
 
     About 30 of 60 items are reported in each round: that none is has a probability below 1e-6.
     """
-    monkeypatch.setattr(kept, "KEPT_UPLOADS", 3)
+    monkeypatch.setattr(GradientDevice, "most_shown", 3)
     with (
         live_server(tmp_path, small_settings(terms={"reports_per_client": 30}, rounds={"min_devices": 1})) as live,
         new_device(tmp_path / "device") as device,
@@ -233,14 +234,14 @@ def test_a_device_keeps_its_last_uploads(tmp_path: Path, monkeypatch: pytest.Mon
         device.join(live.url)
         vectors = {}
         while device.step(wait=ROUND_WAIT) == "reported":
-            found = device.sent().uploads
+            found = device.sent().reports
             vectors[found[-1].report.round_number] = device.item_vectors()
         assert device.status().is_over
-        found = device.sent().uploads
+        found = device.sent().reports
         assert len(found) == 3
-        for upload in found:
-            announced = vectors[upload.report.round_number]
-            assert np.array_equal(upload.item_vectors, announced[upload.report.items])
+        for shown in found:
+            announced = vectors[shown.round_number]
+            assert np.array_equal(shown.arrays["item_vectors"], announced[shown.report.items])
         device.leave()
         assert device.sent() is None
         assert not device.status().is_over
@@ -303,7 +304,7 @@ def test_the_attack_on_ones_own_reports_knows_the_scale(
         server.run(device._session.joining.join())
         for _ in range(20):
             server.run(device._session.step())
-        last = Page(device, read_uploads).sent()["last"]
+        last = Page(device, read_reports).sent()["last"]
     assert last["n_right"] >= 28  # wrong beliefs are as rare as coincidences on few values
     assert last["n_exact"] >= last["n_right"] - 1
     known = [row for row in last["rows"] if row["rating"] is not None and row["guess"] is not None]
@@ -319,8 +320,8 @@ def test_scaling_a_report_down_hides_no_rating_from_the_attack(tmp_path: Path, r
         server.run(device._session.joining.join())
         for _ in range(20):
             server.run(device._session.step())
-        norms = [float(np.linalg.norm(upload.report.gradients)) for upload in device.sent().uploads]
-        last = Page(device, read_uploads).sent()["last"]
+        norms = [float(np.linalg.norm(shown.report.gradients)) for shown in device.sent().reports]
+        last = Page(device, read_reports).sent()["last"]
     assert norms == pytest.approx([0.5] * 20, rel=1e-5)
     assert last["n_right"] > 60
     assert last["n_exact"] > 0.7 * last["n_right"]  # 0.89 and more in 24 runs; 0.3 where nothing is put back
@@ -369,7 +370,7 @@ def test_a_spent_budget_stops_taking_part_and_a_person_can_allow_more(tmp_path: 
     settings = small_settings(terms={"rounds": 4, "epoch_rounds": 2}, rounds={"min_devices": 1})
     with live_server(tmp_path, settings) as live, new_device(tmp_path / "device") as device:
         device.join(live.url)
-        page = Page(device, read_uploads)
+        page = Page(device, read_reports)
         for code in ("budget", "off"):
             page.participation.start()
             wait_for(lambda: not page.participation.is_on)

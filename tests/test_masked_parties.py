@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from parties import statement_of
 from test_masked_run import device_sum, small_problem
 
 from hushrec import wire
@@ -102,7 +103,7 @@ def test_half_a_budget_costs_half_and_says_so() -> None:
     engine = run_of(own_epsilon=4.0)
     for _ in range(engine.problem.terms.max_rounds):
         engine.run_round()
-    statement = engine.clients[0].statement()
+    statement = statement_of(engine.clients[0])
     assert statement["spent"] == pytest.approx(4.0, rel=0.02)
     assert statement["spent"] <= statement["limit"] * (1 + 1e-9)
     assert "whole profile" in statement["unit"]

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from parties import SDCF, small_problem
+from parties import SDCF, small_problem, statement_of
 
 from hushrec.engines import make_engine
 from hushrec.engines.reference import ReferenceEngine
@@ -59,8 +59,8 @@ def test_clients_with_different_budgets_share_a_round():
     levels = [Sdcf(epsilon_i=4.0 if user % 2 else 0.5, epsilon_g=1.0) for user in range(30)]
     engine = ReferenceEngine(small_problem(*levels))
     engine.run_round()
-    assert engine.clients[1].statement()["spent"] == 4.0
-    assert engine.clients[2].statement()["spent"] == 0.5
+    assert statement_of(engine.clients[1])["spent"] == 4.0
+    assert statement_of(engine.clients[2])["spent"] == 0.5
 
 
 def test_permanent_epochs_are_paid_by_simulated_people():
@@ -68,7 +68,7 @@ def test_permanent_epochs_are_paid_by_simulated_people():
     engine = ReferenceEngine(small_problem(SDCF, epoch_rounds=3))
     for _ in range(5):
         engine.run_round()
-    assert engine.clients[1].statement()["committed"] == 16
+    assert statement_of(engine.clients[1])["committed"] == 16
 
 
 def test_a_user_without_ratings_takes_no_part():

@@ -51,7 +51,7 @@ def test_rounds_over_the_network_are_those_of_the_protocol(tmp_path: Path, model
         play([one, two])
         made = make_run_model(model, offer.options, attributes)
         side = GradientServer(offer.terms, made, start, least_reports=LEAST_REPORTS)
-        reports = {device._session.name: device._session.kept.uploads() for device in (one, two)}
+        reports = {device._session.name: device._session.kept.shown() for device in (one, two)}
         for number in (1, 2):
             answers = [(name, own[number - 1].report) for name, own in sorted(reports.items())]
             assert {report.gradients.shape[1] for _, report in answers} == {width}

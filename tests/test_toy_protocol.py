@@ -15,6 +15,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 import pytest
 from hushrec_example.means import MeanPredictor, Means
+from parties import statement_of
 from service_kit import OPEN_SOCKETS, ROUND_WAIT, RUN_ID, RawDevice, get, held_port, live_server, wait_for
 
 import hushrec
@@ -23,6 +24,7 @@ from hushrec.arrays import FloatArray
 from hushrec.budget.accountants import ACCOUNTANTS, Accountant, prices
 from hushrec.budget.ledger import Ledger
 from hushrec.data.sources import load as load_ratings
+from hushrec.device.ui import Page
 from hushrec.errors import BudgetExceeded, ParameterError, RemoteProtocolError
 from hushrec.messages import KINDS, Address, Envelope, Table, crosses
 from hushrec.models import MODELS, ModelDeclaration
@@ -167,7 +169,7 @@ class ToyDevice(DeviceSide):
         uniform = private.randomness.stream(Purpose.RATING_NOISE, address.round_number).random(table.shape) - 0.5
         noise = -np.sign(uniform) * np.log1p(-2 * np.abs(uniform)) * 6 / self.loudness
         told = {"told": private.state["told"] + 1}
-        return Report(Tally(table + noise), told, (Told(self.loudness / self.terms.max_rounds),))
+        return Report(Tally(table + noise), told, (Told(self.loudness / self.terms.max_rounds),), shown={})
 
     def predict(self, private: Private, public: Arrays) -> FloatArray:
         return np.asarray(public["means"])
@@ -331,7 +333,7 @@ def test_its_devices_are_held_to_phases_and_budget():
             for name, client in clients.items():
                 server.receive(name, server.address, client.report(server.address, server.inbox(name)))
             server.close_phase()
-    assert clients["anna"].statement() == {"spent": 6.0}
+    assert statement_of(clients["anna"]) == {"spent": 6.0}
     hello, tell = (Address(3, 1, phase) for phase in ToyServer.phases)
     with pytest.raises(RemoteProtocolError, match="must come in order"):
         clients["anna"].report(tell, Question("tell me"))
@@ -432,6 +434,7 @@ def reopened(folder: Path, *names: str) -> Iterator[Device]:
     for name in names:
         with Device(folder / name) as device:
             assert device.predict()[0] == pytest.approx(4.5, abs=0.2)
+            assert Page(device, attack=None).sent()["table"] == ["Round 2: one report of protocol toy."]
             yield device
 
 

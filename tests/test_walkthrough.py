@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from parties import statement_of
 
 from hushrec.budget.calibrate import calibrate_selection
 from hushrec.budget.ledger import Ledger
@@ -93,7 +94,7 @@ def test_the_ledger_of_the_walk_through(clients):
     """One round at ε_I = 1 of at most ε_P = 2, and the price of the values: η Σ ‖e u‖² / 2 = 0.5 (1 + 0.16)/2."""
     announcement = ItemVectors(TERMS, 1, np.array([[1.0], [2.0], [1.0]]))
     clients["anna"].report(Address(1, 1, REPORT), announcement, DRAWS["anna"])
-    statement = clients["anna"].statement()
+    statement = statement_of(clients["anna"])
     assert statement["spent"] == 1
     assert statement["committed"] == 2
     assert statement["value_rho"] == pytest.approx(0.5 * (1 + 0.4**2) / 2)

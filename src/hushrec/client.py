@@ -78,6 +78,8 @@ class Client:
         self._rating_batches = 0
         self._state = self._side.new_state(randomness)
         self._draws: Any = None
+        self.shown: State | None = None  # shown to the person with the last report; must never leave
+        self.most_shown = self._side.most_shown
 
     def __repr__(self) -> str:
         return f"Client({self._protocol.name}, {self.stage.value}, round {self.last_round})"
@@ -104,10 +106,6 @@ class Client:
     def takes_part(self) -> bool:
         """Whether this device reports. Under `masked` every device does; other protocols need ratings to report."""
         return self._side.takes_part(self._private)
-
-    def statement(self) -> dict[str, Any]:
-        """Return the budget spent, its unit, and what the guarantee does not cover. Must never leave the device."""
-        return self._protocol.ledger_statement(self.ledger)
 
     @property
     def _private(self) -> Private:
@@ -160,7 +158,7 @@ class Client:
         self._check_order(address)
         report = self._side.report(self._private, address, message, draws)
         self.ledger.charge(report.events)  # raises before anything changes
-        self._state, self._last, self._draws = report.state, address, report.draws
+        self._state, self._last, self._draws, self.shown = report.state, address, report.draws, report.shown
         return report.message
 
     def _check_order(self, address: Address) -> None:

@@ -168,6 +168,11 @@ def run_task(task: Task) -> Outcome:
     return Bench(*task, lambda *_: None).run()
 
 
+def audited_protocols(model: str) -> list[str]:
+    """Return the names of the protocols that support the model and declare an auditor."""
+    return [name for name in protocols_of(model) if find_protocol(name).auditor is not None]
+
+
 def settings_for(protocols: list[str] | None, *, model: str, **options: Any) -> list[Settings]:
     """Return the settings of each protocol; by default of all protocols that support the model.
 
@@ -175,7 +180,7 @@ def settings_for(protocols: list[str] | None, *, model: str, **options: Any) -> 
     """
     if model not in READ:
         raise ParameterError(f"model must be one of {', '.join(READ)} to be attacked, got {model}.")
-    names = list(dict.fromkeys(protocols or protocols_of(model)))
+    names = list(dict.fromkeys(protocols or audited_protocols(model)))
     for name in names:
         if model not in find_protocol(name).models:
             raise ParameterError(

@@ -14,7 +14,6 @@ from rich.table import Column, Table
 
 from hushrec.cli.app import JsonFlag, app, print_json, progress_bar, say, say_on_interrupt
 from hushrec.cli.reading import Data, Reading, reads_ratings
-from hushrec.errors import ParameterError
 
 
 @app.command(epilog="Example: hushrec audit ml-100k --protocol plain --protocol sdcf --epsilon-g 0 --plots audit-plots")
@@ -89,6 +88,7 @@ def audit(
     """Attack the protocols as a server could; print the success of each attack and the claim that it tests."""
     import time
 
+    from hushrec.audit.auditors import find_auditor
     from hushrec.audit.sweeps import check_sweeps
     from hushrec.report.audits import check_writable
 
@@ -102,35 +102,36 @@ def audit(
         "epsilon_g": epsilon_g,
         "profile_cap": profile_cap,
     }
-    masked = is_masked(model, protocol or [])
-    settings = choose_settings(model, protocol, options, seed, masked=masked)
-    if masked and sweep:
-        raise ParameterError("--sweep needs model mf, which protocol masked does not have. Leave --sweep out.")
+    auditor = find_auditor(model, protocol)
+    settings = auditor.choose(model, protocol, options, seed)
     check_sweeps(settings, sweep or [])
     if plots is not None:
         check_writable(plots)
-    found = _attack(data, reading, settings, users, sweep or [], masked=masked)
+    found = _attack(data, reading, auditor, settings, users, sweep or [])
     _deliver({**found.record(), **_spent(started)}, plots, as_json=as_json)
 
 
-def _attack(
-    data: str, reading: Reading, settings: list[Any], users: int | None, sweep: list[str], *, masked: bool
-) -> Any:
-    """Load the ratings, run the audit of the chosen protocols and model, and return the `Audit`."""
-    from hushrec.audit.machines import audit_machines
-    from hushrec.audit.run import AUDITED
+def _attack(data: str, reading: Reading, auditor: Any, settings: list[Any], users: int | None, sweep: list[str]) -> Any:
+    """Load the ratings, run the audit, with one process per column if there are several, and return the `Audit`."""
+    import time
+
     from hushrec.audit.sweeps import swept
     from hushrec.data.people import load_people
 
     ratings = reading.load(data)
     people = load_people(data, ratings.user_ids, reading.data_dir)
+    names = [auditor.label(one) for one in settings]
     with say_on_interrupt(lambda: "Nothing was saved: an audit cannot be resumed."), _audit_bar() as progress:
-        if masked:
-            found = _run_masked(ratings, settings, users, people, progress)
-        elif settings[0].model not in AUDITED:
-            found = audit_machines(ratings, settings, n_victims=users)
-        else:
-            found = _run_gradient(ratings, settings, users, people, progress)
+        at_once = partial(side_by_side, work=auditor.work, names=names, steps=auditor.steps, progress=progress)
+        found = auditor.audit(
+            ratings,
+            settings,
+            n_victims=users,
+            people=people,
+            clock=time.perf_counter,
+            progress=progress,
+            run_all=at_once if len(settings) > 1 else None,
+        )
         return swept(found, ratings, settings, sweep)
 
 
@@ -154,75 +155,6 @@ def _deliver(record: dict[str, Any], plots: Path | None, *, as_json: bool) -> No
         print_json(record)
     else:
         print_audit(record)
-
-
-def is_masked(model: str | None, protocols: list[str]) -> bool:
-    """Return whether the user chose protocol `masked`, by its name or by a model that only `masked` has.
-
-    Raises `ParameterError` if another protocol is named as well: `masked` shares no model with the others.
-    """
-    from hushrec.protocols.masked import MASKED
-
-    if MASKED.name in protocols and len(set(protocols)) > 1:
-        raise ParameterError(f"protocol masked must be audited alone, got {', '.join(protocols)}. Run two audits.")
-    if model in MASKED.models and protocols and MASKED.name not in protocols:
-        raise ParameterError(f"protocol must be masked for model {model}, got {', '.join(protocols)}.")
-    return MASKED.name in protocols or model in MASKED.models
-
-
-def choose_settings(
-    model: str | None, protocol: list[str] | None, options: dict[str, Any], seed: int, *, masked: bool
-) -> list[Any]:
-    """Return the training settings to audit, one per column of the printed tables.
-
-    Raises `ParameterError` for an option that none of the protocols uses.
-    """
-    from hushrec.audit.masked.bench import masked_settings
-    from hushrec.audit.run import settings_for
-
-    if not masked:
-        return settings_for(protocol, model=model or "mf", seed=seed, **{**options, "rounds": options["rounds"] or 100})
-    for name, value in options.items():
-        if value is not None and name != "epsilon":
-            raise ParameterError(f"an audit of protocol masked does not use {name}. Leave it out.")
-    return masked_settings(model, options["epsilon"], seed)
-
-
-def _run_gradient(ratings: Any, settings: list[Any], users: int | None, people: Any, progress: Any) -> Any:
-    import time
-
-    from hushrec.audit.run import STEPS, audit, run_task
-
-    at_once = partial(side_by_side, work=run_task, names=[one.protocol for one in settings], steps=STEPS)
-    return audit(
-        ratings,
-        settings,
-        n_victims=users,
-        people=people,
-        clock=time.perf_counter,
-        progress=progress,
-        run_all=partial(at_once, progress=progress) if len(settings) > 1 else None,
-    )
-
-
-def _run_masked(ratings: Any, settings: list[Any], users: int | None, people: Any, progress: Any) -> Any:
-    import time
-
-    from hushrec.audit.masked.bench import STEPS, audit_masked, run_masked
-    from hushrec.audit.masked.watched import label_of
-
-    names = [label_of(one) for one in settings]
-    at_once = partial(side_by_side, work=run_masked, names=names, steps=len(STEPS) + 1, progress=progress)
-    run_all = at_once if len(settings) > 1 else None
-    return audit_masked(
-        ratings,
-        settings,
-        n_victims=users,
-        people=people,
-        clock=time.perf_counter,
-        progress=progress,
-        run_all=run_all,
-    )
 
 
 def side_by_side(

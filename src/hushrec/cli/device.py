@@ -409,7 +409,7 @@ def ui(
     import uvicorn
 
     from hushrec import Device
-    from hushrec.audit.own_uploads import read_uploads
+    from hushrec.audit.own_reports import read_reports
     from hushrec.device.ui import Page, make_ui
     from hushrec.errors import ParameterError
 
@@ -421,7 +421,7 @@ def ui(
             raise ParameterError(f"--port must be free, got {port}. Choose another port, or 0 for any.") from None
         place = f"127.0.0.1:{listening.getsockname()[1]}"
         token = secrets.token_urlsafe(24)
-        page = Page(device, read_uploads)
+        page = Page(device, read_reports)
         made = make_ui(page, token=token, hosts={place, place.replace("127.0.0.1", "localhost")})
         print(f"http://{place}/#{token}", flush=True)
         say("open this address in a browser on this machine; Ctrl-C stops serving the page")

@@ -13,12 +13,11 @@ from typing import Any, Self
 import httpx
 import numpy as np
 
-from hushrec import wire
 from hushrec.arrays import FloatArray
 from hushrec.budget.events import as_number
 from hushrec.device.budgets import Budgets
 from hushrec.device.catalogue import Catalogue, Found
-from hushrec.device.kept import Upload
+from hushrec.device.kept import ShownReport
 from hushrec.device.session import Session
 from hushrec.device.store import Store, default_folder, erase
 from hushrec.device.transport import (
@@ -30,7 +29,7 @@ from hushrec.device.transport import (
     tls_context,
 )
 from hushrec.errors import HushrecError, LocalProtocolError, ParameterError
-from hushrec.messages import Envelope, Offer
+from hushrec.messages import Offer
 
 FAREWELL_SECONDS = 3.0  # timeout for telling the server when the store is erased
 
@@ -63,11 +62,10 @@ class Status:
 
 @dataclass(frozen=True, repr=False)
 class Sent:
-    """The last reports under `sdcf`, with the private data from which they were made. Must never leave the device."""
+    """The last reports, with the private data from which they were made. Must never leave the device."""
 
-    uploads: list[Upload]  # the latest last
+    reports: list[ShownReport]  # the latest last
     is_waiting: bool  # whether the latest report has no receipt yet
-    user_vector: FloatArray  # from which the latest report was made
     rated: dict[int, float]  # ratings by position, on the person's scale
 
 
@@ -428,18 +426,12 @@ class Device:
         with self._lock:
             self._session.allow(epsilon)
 
-    def last_charged(self) -> Envelope | None:
-        """Return the last masked report that was charged to the ledger; None before the first, and under `sdcf`."""
-        with self._lock:
-            body = self._store.get("last_charged")
-        return None if body is None else wire.decode(body, Envelope)
-
     def sent(self) -> Sent | None:
-        """Return the last reports under `sdcf`, with the private data behind them; None before the first."""
+        """Return the last reports, with the private data behind them; None before the first."""
         with self._lock:
-            uploads = self._session.kept.uploads()
-            if not uploads:
+            reports = self._session.kept.shown()
+            if not reports:
                 return None
             waiting = self._store.get("outbox") is not None
             rated = self._store.rated_positions(self._store.count_items())
-            return Sent(uploads, waiting, self._session.kept.last_user_vector(), rated)
+            return Sent(reports, waiting, rated)

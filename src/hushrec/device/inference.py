@@ -11,8 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
-from hushrec.device.kept import Upload
-from hushrec.protocols.gradient.messages import Terms
+from hushrec.device.kept import ShownReport
 
 SHOWN = 10  # items in a list of recommendations
 BELIEVED = 0.5  # the probability above which a server guesses "rated"
@@ -34,8 +33,8 @@ class Reading(Protocol):
     def ratings(self) -> FloatArray: ...  # for each reported item, its most likely rating, from 1 to 5
 
 
-# Arguments: the terms, the protocol with this person's budgets, the uploads, and the possible ratings, from 1 to 5.
-Attack = Callable[[Terms, Any, Sequence[Upload], FloatArray], Reading]
+# Arguments: the terms, the protocol with this person's budgets, the reports, and the possible ratings, from 1 to 5.
+Attack = Callable[[Any, Any, Sequence[ShownReport], FloatArray], Reading]
 
 
 @dataclass(frozen=True, repr=False)

@@ -161,7 +161,7 @@ class Joining:
         """Remove everything that belongs to one run from the store; call only inside `Store.change`."""
         session = self._session
         session.store.drop("enrolled", "outbox", "copied", "over", "given_up")
-        session.store.drop("private_state", "public", "uploads", "last_charged", "last_user_vector")
+        session.store.drop("private_state", "public", "shown")
         session.store.drop_catalogue()
 
     def rotate_key(self) -> Job:

@@ -1,32 +1,30 @@
 """Typed access to a store's named values. A value that cannot be decoded raises the error for a damaged store."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from hushrec import wire
-from hushrec.arrays import FloatArray, pack_arrays, unpack_arrays
+from hushrec.arrays import pack_arrays, unpack_arrays
 from hushrec.budget.ledger import Ledger
 from hushrec.device.budgets import Budgets
 from hushrec.device.store import Store
 from hushrec.errors import LocalProtocolError
 from hushrec.messages import Envelope, Offer
 from hushrec.models.predictor import Arrays
-from hushrec.protocols.gradient.messages import GradientReport
-from hushrec.protocols.gradient.plausible import LARGEST_ITEM_NORM
 from hushrec.protocols.parties import State
 from hushrec.signing import DeviceKey
 
-KEPT_UPLOADS = 50  # as many as the person's page uses
-
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Upload:
-    """A gradient report, with the item vectors that the server had announced for its items."""
+class ShownReport:
+    """A report that the device sent, and the arrays that its protocol stores to show it to the person."""
 
-    report: GradientReport
-    item_vectors: FloatArray  # (n_selected, item_width)
+    round_number: int
+    report: Any
+    arrays: State
     n_bytes: int
 
 
@@ -97,32 +95,23 @@ class Kept:
         """Store the public table in float32, the precision in which it was sent."""
         self.store.put("public", pack_arrays({name: array.astype("<f4") for name, array in arrays.items()}))
 
-    def uploads(self) -> list[Upload]:
-        """Return the last gradient reports of this run with their items' announced vectors, the latest last."""
-        found, packed = [], self.store.get("uploads") or b"\x90"
+    def shown(self) -> list[ShownReport]:
+        """Return the last reports of this run to show to the person, the latest last. Must never leave the device."""
+        found = []
         with self.store.intact("the last reports"):
-            for body, rows in msgspec.msgpack.decode(packed):
-                report: GradientReport = wire.decode(body, Envelope).message
-                found.append(Upload(report, _unpack_vectors(rows).reshape(len(report.items), -1), len(body)))
+            for body, packed in self._packed_reports():
+                envelope, arrays = wire.decode(body, Envelope), unpack_arrays(packed)
+                if not all(np.all(np.isfinite(array)) for array in arrays.values()):
+                    raise ValueError
+                found.append(ShownReport(envelope.round_number, envelope.message, arrays, len(body)))
         return found
 
-    def put_upload(self, body: bytes, rows: FloatArray, user_vector: FloatArray) -> None:
-        """Store a gradient report, with the vectors of its items and the user vector from which it was made."""
+    def put_shown(self, body: bytes, arrays: State, most: int) -> None:
+        """Store an encoded report with its arrays, and discard all but the last `most` reports."""
         with self.store.intact("the last reports"):
-            kept = msgspec.msgpack.decode(self.store.get("uploads") or b"\x90")
-            kept.append((body, rows.astype("<f4").tobytes()))
-        self.store.put("uploads", msgspec.msgpack.encode(kept[-KEPT_UPLOADS:]))
-        self.store.put("last_user_vector", user_vector.tobytes())
+            earlier = self._packed_reports()
+        self.store.put("shown", msgspec.msgpack.encode([*earlier, (body, pack_arrays(arrays))][-most:]))
 
-    def last_user_vector(self) -> FloatArray:
-        """Return the user vector from which the last report was made. Must never leave the device."""
-        packed = self.required("last_user_vector")
-        with self.store.intact("the last user vector"):
-            return np.frombuffer(packed)
-
-
-def _unpack_vectors(packed: bytes) -> FloatArray:
-    numbers = np.frombuffer(packed, dtype="<f4")
-    if not np.all(np.abs(numbers) <= LARGEST_ITEM_NORM):  # a device never accepts larger numbers
-        raise ValueError
-    return numbers.astype(np.float64)
+    def _packed_reports(self) -> list[tuple[bytes, bytes]]:
+        packed = self.store.get("shown")
+        return [] if packed is None else msgspec.msgpack.decode(packed, type=list[tuple[bytes, bytes]])

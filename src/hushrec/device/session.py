@@ -48,7 +48,6 @@ from hushrec.models import find_model
 from hushrec.models.predictor import Arrays
 from hushrec.offers import make_run_model, make_run_protocol, offered
 from hushrec.protocols.configured import ConfiguredProtocol
-from hushrec.protocols.gradient.messages import ItemVectors
 from hushrec.protocols.parties import Membership
 from hushrec.randomness import SystemRandomness
 from hushrec.signing import Request
@@ -322,8 +321,7 @@ class Session:
         client, asked = self._participant(), envelope.message
         offer = replace(self.offer, terms=getattr(asked, "terms", self.offer.terms))
         try:
-            before, published = client.private_state(), client.published(asked)
-            spent = client.ledger.to_record()
+            published = client.published(asked)
             with consent(client.ledger.limit("selection") or 0.0):
                 report = client.report(envelope.address, asked)
             with self.store.change():
@@ -335,10 +333,8 @@ class Session:
                 else:
                     body = wire.encode(Envelope.to(offer.run_id, envelope.address, report))
                     self.store.put("outbox", body)
-                    if self.keep_public and not isinstance(asked, ItemVectors) and client.ledger.to_record() != spent:
-                        self.store.put("last_charged", body)
-                    if self.keep_public and isinstance(asked, ItemVectors) and len(report.items):
-                        self.kept.put_upload(body, asked.item_vectors[report.items], before["user_vector"])
+                    if self.keep_public and client.shown is not None:
+                        self.kept.put_shown(body, client.shown, client.most_shown)
                 if self.keep_public and published is not None:
                     self.kept.put_public(published)
         except BaseException:

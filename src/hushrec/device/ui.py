@@ -199,14 +199,16 @@ class Page:
         """Return the last report and what attacks infer from it; the slow attacks run without the device's lock."""
         sent, offer, budgets = self.device.sent(), self.device.offer, self.device.budgets
         if sent is None or offer is None:
-            return {"last": None, "table": view.table_sent(self.device)}
-        last = sent.uploads[-1].report.round_number
+            return {"last": None, "table": None}
+        own, last = budgets.options_for(offer.protocol, offer.model), sent.reports[-1]
+        protocol = make_run_protocol(offer.protocol, offer.model, offer.options, own)
+        words = protocol.describe_report(offer.terms, last.round_number, last.report)
+        if words is not None:
+            return {"last": None, "table": words}
         with self._attacking:
-            if self._read is None or self._read[0] != last:
-                own = budgets.options_for(offer.protocol, offer.model)
+            if self._read is None or self._read[0] != last.round_number:
                 given = budgets.to_unit(np.union1d(budgets.form_values(), list(sent.rated.values())))
-                protocol = make_run_protocol(offer.protocol, offer.model, offer.options, own)
-                self._read = last, self._attack(offer.terms, protocol, sent.uploads, given)
+                self._read = last.round_number, self._attack(offer.terms, protocol, sent.reports, given)
             reading = self._read[1]
         return {"last": view.sent(self.device, sent, reading)}
 

@@ -40,14 +40,15 @@ def recommendations(device: Device, count: int = SHOWN) -> list[dict[str, Any]]:
 
 
 def sent(device: Device, sent: Sent, reading: Reading) -> dict[str, Any]:
-    """Return the last `sdcf` report item by item, and what attacks infer from the last reports."""
-    budgets, catalogue, report = device.budgets, device.catalogue, sent.uploads[-1].report
+    """Return the items and numbers of the last report, and what attacks infer from the reports so far."""
+    budgets, catalogue, last = device.budgets, device.catalogue, sent.reports[-1]
+    report = last.report
     in_unit = {position: float(budgets.to_unit(value)) for position, value in sent.rated.items()}
     best = [catalogue.position_of(suggestion.item) for suggestion in device.recommend(SHOWN)]
     vectors = device.item_vectors()
-    assert vectors is not None  # only gradient reports are stored, and they need item vectors
+    assert vectors is not None  # only reports with item vectors are attacked
     first, second, *_ = budgets.to_unit(budgets.form_values())
-    compared = compare(reading, sent.user_vector, vectors, in_unit, best, float(second - first) / 2)
+    compared = compare(reading, last.arrays["user_vector"], vectors, in_unit, best, float(second - first) / 2)
     places = np.searchsorted(reading.items, report.items)
     guessed = budgets.from_unit(reading.ratings[places])
     rows = [
@@ -63,25 +64,9 @@ def sent(device: Device, sent: Sent, reading: Reading) -> dict[str, Any]:
     return vars(compared) | {
         "round": report.round_number,
         "waiting": sent.is_waiting,
-        "bytes": sent.uploads[-1].n_bytes,
+        "bytes": last.n_bytes,
         "rows": rows,
-        "n_uploads": len(sent.uploads),
+        "n_reports": len(sent.reports),
         "n_rated": len(sent.rated),
         "of_top": SHOWN,
     }
-
-
-def table_sent(device: Device) -> list[str] | None:
-    """Return sentences on the last masked report and what its sum reveals; None before the first report."""
-    last, offer = device.last_charged(), device.offer
-    if last is None or offer is None:
-        return None
-    numbers, smallest = last.message.numbers, offer.terms.rules.smallest
-    some = ", ".join(str(number) for number in numbers[:6])
-    return [
-        f"Round {last.round_number}: {len(numbers):,} integers, such as {some}.",
-        "They are your clipped numbers plus noise and masks, and look random to anyone who reads them.",
-        f"The server adds up the reports of at least {smallest:,} devices, in which the masks cancel. It sees the sum:",
-        "how often each item was rated and how it was liked, with the noise of all devices.",
-        "Your budget limits how much this sum can reveal about you.",
-    ]

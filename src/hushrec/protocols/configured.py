@@ -166,6 +166,13 @@ class ConfiguredProtocol(ABC):
     def ledger_statement(self, ledger: Ledger) -> dict[str, Any]:
         """Return what one device has spent, the unit, and what is not covered; only the device's person may see it."""
 
+    def describe_report(self, terms: Any, round_number: int, message: Any) -> list[str] | None:
+        """Return sentences that tell a person what their report holds and what a server sees of it.
+
+        None: the person's page lists the items and numbers of the report, and attacks it.
+        """
+        return [f"Round {round_number}: one report of protocol {self.name}."]
+
     @abstractmethod
     def make_predictor(self, problem: Any, public: Arrays, private: Mapping[int, State]) -> Predictor:
         """Return the predictor of a simulated run.

@@ -13,7 +13,7 @@ The state machines `Client` and `Server` call these interfaces and enforce the o
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -64,6 +64,7 @@ class Report:
     state: State = field(repr=False)  # replaces the device's state
     events: tuple[Event, ...] = field(default=(), repr=False)
     draws: Any = field(default=None, repr=False)  # the random choices, for engines that record them
+    shown: State | None = field(default=None, repr=False)  # arrays to show with the message; None: show nothing
 
 
 class DeviceSide(ABC):
@@ -71,6 +72,8 @@ class DeviceSide(ABC):
 
     An instance stores no data of the person; every method gets the data that it needs as an argument.
     """
+
+    most_shown: ClassVar[int] = 1  # number of the last reports that a device stores, to show them to its person
 
     def new_state(self, randomness: Randomness) -> State:
         """Return the arrays that the device stores before its first round, by name; empty by default."""

@@ -67,6 +67,7 @@ class Protocol:
     compared_with: tuple[str, ...] = ()  # protocols that `train` also runs for comparison, if they support the model
     whole_catalogue: bool = False  # whether runs use every item of the catalogue, not only the rated ones
     quick_attacks: str | None = None  # import path of the function that attacks a run for the leakage plot
+    auditor: str | None = None  # import path of the `Auditor` of `hushrec audit`; protocols that share one are compared
     knowledge: ServerKnowledge = field(default=ServerKnowledge(), repr=False)
 
     def configure(self, options: Mapping[str, Any], model: str) -> Any:

@@ -12,7 +12,6 @@ from hushrec.engines.sharded.crew import Crew
 from hushrec.evaluate import held_out_ranks, metrics_of_ranks
 from hushrec.models.baselines import BIAS_PENALTY
 from hushrec.models.predictor import Arrays, Predictor
-from hushrec.protocols.gradient.prediction import Predictions
 from hushrec.simulation.shard_parts import Seen, ShardPart
 from hushrec.simulation.tasks import Candidates
 from hushrec.simulation.training_problem import AnyProblem
@@ -112,7 +111,7 @@ def measure(
     """
     part: ShardPart = worker.part
     problem, (who, items, values, held) = part.load(), part.read()
-    predictor = _predictor(problem, users, public)
+    predictor: Predictor = worker.predictor(problem, users, public)
     test = who[held], items[held]
     if among is None:
         assert biases is not None
@@ -131,14 +130,6 @@ def measure(
         name: held_out_ranks(among.scorer(score), test[0], among.ranks[test[1]], problem.starts, rated)
         for name, score in scorers.items()
     }
-
-
-def _predictor(problem: AnyProblem, users: Any, public: Arrays) -> Predictor:
-    if users is None:
-        made: Predictor = problem.protocol(0).make_predictor(problem, public, {})
-        return made
-    own = np.asarray(users[:, : problem.model.user_width], np.float64)
-    return Predictions(problem).predictor(own, public["item_vectors"])
 
 
 def _rating_errors(

@@ -20,8 +20,9 @@ from hushrec.engines.gradient import GradientEngine, GradientProblem
 from hushrec.engines.sharded.crew import Crew, InMemory, MakePart, Part
 from hushrec.errors import LocalProtocolError, ParameterError
 from hushrec.models.fm import FactorizationMachine
-from hushrec.models.predictor import Arrays
+from hushrec.models.predictor import Arrays, Predictor
 from hushrec.protocols.gradient.plausible import check_finite, check_gradients, check_item_vectors
+from hushrec.protocols.gradient.prediction import Predictions
 
 DTYPE = np.dtype(np.float32)
 
@@ -36,6 +37,12 @@ class GradientWorker:
     @classmethod
     def make(cls, part: Part, borders: IntArray) -> "GradientWorker":
         return cls(part, People(part.load(), borders, DTYPE))
+
+    @staticmethod
+    def predictor(problem: GradientProblem, users: Rows, public: Arrays) -> Predictor:
+        """Return the predictor for the users of a part, from their vectors."""
+        own = np.asarray(users[:, : problem.model.user_width], np.float64)
+        return Predictions(problem).predictor(own, public["item_vectors"])
 
 
 def start(worker: GradientWorker) -> tuple[Rows, FloatArray]:

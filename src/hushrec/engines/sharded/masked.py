@@ -12,6 +12,7 @@ from hushrec.engines import Remark
 from hushrec.engines.cpu.masked import CpuMaskedEngine, MaskedPeople, even_work
 from hushrec.engines.cpu.masked_kernels import Given
 from hushrec.engines.sharded.crew import Crew, InMemory, MakePart, Part
+from hushrec.models.predictor import Arrays, Predictor
 from hushrec.protocols.configured import BoolArray
 from hushrec.protocols.masked.encoding import BlockCode
 from hushrec.protocols.masked.plan import Round
@@ -28,6 +29,12 @@ class MaskedWorker:
     @classmethod
     def make(cls, part: Part) -> "MaskedWorker":
         return cls(part, MaskedPeople(part.load()))
+
+    @staticmethod
+    def predictor(problem: AnyProblem, users: None, public: Arrays) -> Predictor:
+        """Return the predictor for the people of a part; they have no user vectors."""
+        made: Predictor = problem.protocol(0).make_predictor(problem, public, {})
+        return made
 
 
 def sum_integers(

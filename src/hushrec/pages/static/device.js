@@ -409,7 +409,7 @@ async function showSent() {
   const numbers = last.rows.length * (last.rows[0]?.numbers.length ?? 0);
   const yours = last.rows.filter((row) => row.rating !== null).length;
   say("#sent-words", `Round ${count(last.round)}: ${plural(last.rows.length, "item", "items")} with ${plural(numbers, "number", "numbers")}, ${count(last.bytes)} bytes.${last.waiting ? " Still waiting to be sent." : ""} The items were drawn at random; you rated ${count(yours)} of them.`);
-  say("#sent-from", last.n_uploads === 1 ? "What a server can infer from it" : `What a server can infer from your last ${count(last.n_uploads)} reports`);
+  say("#sent-from", last.n_reports === 1 ? "What a server can infer from it" : `What a server can infer from your last ${count(last.n_reports)} reports`);
   items("#sent-read", [
     `Your taste: the server’s guess of your taste vector has a cosine of ${last.cosine.toFixed(2)} with the true one (1 is exact). It would name ${last.same_top} of your ${last.of_top} best recommendations; somebody without your reports would name ${last.public_top}.`,
     `Which items you rated: of the ${plural(last.n_seen, "reported item", "reported items")} the server would guess that you rated ${last.n_believed}, and be right about ${last.n_right}. You rated ${plural(last.n_rated, "item", "items")} in all.`,

@@ -12,6 +12,7 @@ ENGINES = {
 }
 PARTS_ENGINE = "hushrec.engines.sharded.gradient:ShardedGradientEngine"
 QUICK_ATTACKS = "hushrec.audit.quick:attack_reports"
+AUDITOR = "hushrec.audit.auditors:GRADIENT"
 ROUNDS = Option("rounds", int, "Rounds to train.", 100)
 
 PLAIN = Protocol(
@@ -24,6 +25,7 @@ PLAIN = Protocol(
     engines=ENGINES,
     parts_engine=PARTS_ENGINE,
     quick_attacks=QUICK_ATTACKS,
+    auditor=AUDITOR,
     implementation="hushrec.protocols.gradient.protocols:Plain",
     wording=Wording(wording.plain_label, wording.plain_protects, wording.numbers, in_label=()),
 )
@@ -42,6 +44,7 @@ ISGLD = Protocol(
     engines=ENGINES,
     parts_engine=PARTS_ENGINE,
     quick_attacks=QUICK_ATTACKS,
+    auditor=AUDITOR,
     implementation="hushrec.protocols.gradient.protocols:Isgld",
     wording=Wording(wording.isgld_label, wording.isgld_protects, wording.numbers, in_label=("epsilon", "clamp")),
     compared_with=("plain",),
@@ -83,6 +86,7 @@ SDCF = Protocol(
     engines=ENGINES,
     parts_engine=PARTS_ENGINE,
     quick_attacks=QUICK_ATTACKS,
+    auditor=AUDITOR,
     implementation="hushrec.protocols.gradient.protocols:Sdcf",
     costs="hushrec.capacity:sdcf_training",
     unit="selection",

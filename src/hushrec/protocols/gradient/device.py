@@ -58,6 +58,8 @@ class Draws:
 class GradientDevice(DeviceSide):
     """The computations of a device in a gradient protocol, under the terms that it accepted."""
 
+    most_shown = 50  # as many as the attacks of the person's page use
+
     def __init__(self, protocol: "GradientProtocol", terms: Terms, model: MatrixFactorization) -> None:
         selects = protocol.selection is not None
         if selects != (terms.reports_per_client is not None):
@@ -251,7 +253,8 @@ class _DeviceRound:
             **permanent_state(permanent, terms.epoch(self._round)),
             "n_items": np.array(terms.n_items),
         }
-        return Report(report, state, (*events, priced), draws)
+        shown = {"item_vectors": self._table[draws.selected].astype("<f4"), "user_vector": self._user_vector}
+        return Report(report, state, (*events, priced), draws, shown if len(draws.selected) else None)
 
     def _values_sent(self, errors: FloatArray) -> Event:
         sent_values = np.outer(errors, self._model.direction(self._user_vector))

@@ -81,6 +81,10 @@ class GradientProtocol(ConfiguredProtocol):
         """Return sentences about the accuracy measured on ML-100K for `sdcf` with model `mf`; else None."""
         return fleet_sentence(n_devices) if terms.reports_per_client is not None and model == "mf" else None
 
+    def describe_report(self, terms: Terms, round_number: int, message: Any) -> None:
+        """Return None: the person's page lists the items and gradients of a report, and attacks it."""
+        return
+
     def make_device(self, terms: Terms, model: MatrixFactorization) -> GradientDevice:
         return GradientDevice(self, terms, model)
 

@@ -68,6 +68,7 @@ MASKED = Protocol(
     implementation="hushrec.protocols.masked.protocol:Masked",
     costs="hushrec.capacity:masked_training",
     quick_attacks="hushrec.audit.masked.people:attack_sums",
+    auditor="hushrec.audit.auditors:MASKED",
     wording=Wording(wording.label, wording.protects, wording.numbers),
     unit="table",
     whole_catalogue=True,

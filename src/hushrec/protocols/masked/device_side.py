@@ -74,7 +74,8 @@ class MaskedDevice(DeviceSide):
                 f"message must be for the round and attempt of its envelope, {address}, got {device.place}."
                 " Do not report."
             )
-        return Report(reply, make_state(device.state, upload.spent), upload.events)
+        shown: State | None = {} if upload.events else None
+        return Report(reply, make_state(device.state, upload.spent), upload.events, shown=shown)
 
     def spent(self, state: State) -> dict[str, float]:
         return {"table": spent_in(state).charged()}

@@ -17,6 +17,7 @@ from hushrec.protocols.configured import BoolArray, ConfiguredProtocol, Fleet, S
 from hushrec.protocols.masked.device_side import MaskedDevice
 from hushrec.protocols.masked.evaluation import NETWORK_SHARE, is_readable, with_evaluation
 from hushrec.protocols.masked.learning import find_learning, learning_of
+from hushrec.protocols.masked.messages import MaskedTable
 from hushrec.protocols.masked.price import (
     LEDGER_DELTA,
     LEDGER_NOT_COVERED,
@@ -98,6 +99,16 @@ class Masked(ConfiguredProtocol):
             f"{terms.max_rounds} rounds, each with a masked table of up to {largest:,} integers.",
             f"At most ε = {priced.epsilon:g} (δ = {priced.delta:g}) for one person's whole profile over all rounds.",
             f"Only sums of at least {rules.smallest:,} tables are revealed; {rules.most_corrupt:,} may lack noise.",
+        ]
+
+    def describe_report(self, terms: MaskedTerms, round_number: int, message: MaskedTable) -> list[str]:
+        numbers = message.numbers
+        return [
+            f"Round {round_number}: {len(numbers):,} integers, such as {', '.join(map(str, numbers[:6]))}.",
+            "They are your clipped numbers plus noise and masks, and look random to anyone who reads them.",
+            f"The server adds up the reports of at least {terms.rules.smallest:,} devices, and the masks cancel.",
+            "It sees only the sum: how often each item was rated and how it was liked, with the noise of all devices.",
+            "Your budget limits how much this sum can reveal about you.",
         ]
 
     def expected_devices(self, terms: MaskedTerms) -> int:

@@ -1,4 +1,4 @@
-"""Run the audit's attacks on one device's own uploads, to show its owner what a server could learn from them.
+"""Run the audit's attacks on one device's own reports, to show its person what a server could learn from them.
 
 The attacks need the vectors of the reported items only, not the whole table of item vectors.
 """
@@ -14,27 +14,28 @@ from hushrec.arrays import FloatArray, IntArray
 from hushrec.audit.rank_one import stacked_direction, trace
 from hushrec.audit.rating_grid import SHARE_REAL, recover_ratings
 from hushrec.audit.rating_levels import RatingLevels
+from hushrec.models.predictor import Arrays
 from hushrec.protocols.gradient.messages import GradientReport, ItemVectors, Terms
 from hushrec.protocols.gradient.protocols import GradientProtocol
 
-STACKED = 10  # number of last uploads from which the direction is computed
+STACKED = 10  # number of last reports from which the direction is computed
 SURE = 4.0  # a report counts as scaled down if its factor is this many standard errors below 1
 REFINED = 20  # iterations of the estimate of a factor
 
 
-class Upload(Protocol):
-    """One report of the device, and the vectors of its items as the server announced them."""
+class ShownReport(Protocol):
+    """A gradient report, and in `arrays["item_vectors"]` the vectors of its items as the server announced them."""
 
     @property
     def report(self) -> GradientReport: ...
 
     @property
-    def item_vectors(self) -> FloatArray: ...
+    def arrays(self) -> Arrays: ...
 
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """What a server can recover from one device's uploads: taste, rated items and ratings."""
+    """What a server can recover from one device's reports: taste, rated items and ratings."""
 
     direction: FloatArray = field(repr=False)  # of the user vector, length 1
     items: IntArray = field(repr=False)  # all reported items, in increasing order
@@ -42,22 +43,22 @@ class Reading:
     ratings: FloatArray = field(repr=False)  # likeliest rating of each of the items, if it is rated
 
 
-def read_uploads(terms: Terms, protocol: GradientProtocol, uploads: Sequence[Upload], given: FloatArray) -> Reading:
-    """Return what a server can recover from one device's uploads.
+def read_reports(terms: Terms, protocol: GradientProtocol, own: Sequence[ShownReport], given: FloatArray) -> Reading:
+    """Return what a server can recover from one device's reports.
 
-    The direction comes from the rank-one attack on the last ten uploads. The beliefs and ratings come from the attack
-    `ConsistentRatings` on all uploads. `given` holds the ratings that people can give, on the scale 1 to 5.
+    The direction comes from the rank-one attack on the last ten reports. The beliefs and ratings come from the attack
+    `ConsistentRatings` on all reports. `given` holds the ratings that people can give, on the scale 1 to 5.
     """
-    items = np.unique(np.concatenate([upload.report.items for upload in uploads]))
+    items = np.unique(np.concatenate([one.report.items for one in own]))
     terms = replace(terms, n_items=len(items), reports_per_client=None)
     announcements, reports = [], []
-    for upload in uploads:
-        places = np.searchsorted(items, upload.report.items)
-        table = np.zeros((len(items), upload.item_vectors.shape[1]))
-        table[places] = upload.item_vectors
-        announcements.append(ItemVectors(terms, upload.report.round_number, table))
-        gradients = upload.report.gradients / scaling(terms, upload)
-        reports.append(GradientReport(upload.report.round_number, places, gradients))
+    for one in own:
+        places, vectors = np.searchsorted(items, one.report.items), one.arrays["item_vectors"]
+        table = np.zeros((len(items), vectors.shape[1]))
+        table[places] = vectors
+        announcements.append(ItemVectors(terms, one.report.round_number, table))
+        gradients = one.report.gradients / scaling(terms, one.report, vectors)
+        reports.append(GradientReport(one.report.round_number, places, gradients))
     found = trace(announcements, reports)
     recovered = recover_ratings(found, protocol, terms, levels=RatingLevels.of(given))
     return Reading(
@@ -68,7 +69,7 @@ def read_uploads(terms: Terms, protocol: GradientProtocol, uploads: Sequence[Upl
     )
 
 
-def scaling(terms: Terms, upload: Upload) -> float:
+def scaling(terms: Terms, report: GradientReport, item_vectors: FloatArray) -> float:
     """Estimate the factor s ≤ 1 by which the device scaled its report down to keep the announced norm bound.
 
     The result is 1 for a report that was not scaled. A report of n gradients with K entries is the matrix
@@ -78,9 +79,9 @@ def scaling(terms: Terms, upload: Upload) -> float:
     where the noise has variance η_t. All singular values of G + s η_t V Λ except the first are due to noise. Their
     squares add up to about s² η_t (n − 1)(K − 1). The function solves this equation for s by iteration from s = 1.
     """
-    gradients = upload.report.gradients.astype(np.float64)
-    step_size = terms.step_size(upload.report.round_number)
-    prior = step_size * upload.item_vectors.astype(np.float64) * terms.item_regularization
+    gradients = report.gradients.astype(np.float64)
+    step_size = terms.step_size(report.round_number)
+    prior = step_size * item_vectors.astype(np.float64) * terms.item_regularization
     freedom = (len(gradients) - 1) * (gradients.shape[1] - 1)
     if freedom == 0:
         return 1.0

@@ -1,4 +1,4 @@
-"""The attacks that a person runs on their own uploads are those of the audit."""
+"""The attacks that a person runs on their own reports are those of the audit."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from offline_kit import make_small_offer
 from scipy.special import expit, logit
 
 from hushrec.arrays import FloatArray
-from hushrec.audit.own_uploads import STACKED, SURE, read_uploads, scaling
+from hushrec.audit.own_reports import STACKED, SURE, read_reports, scaling
 from hushrec.audit.rank_one import stacked_direction
 from hushrec.audit.rating_grid import SHARE_REAL
 from hushrec.audit.rating_levels import STARS
@@ -18,18 +18,18 @@ from hushrec.protocols.gradient.protocols import Sdcf
 
 
 @dataclass(frozen=True)
-class _Upload:
+class _Shown:
     report: GradientReport
-    item_vectors: FloatArray
+    arrays: dict[str, FloatArray]
 
 
-def test_one_persons_uploads_are_read_as_the_audit_reads_them() -> None:
+def test_one_persons_reports_are_read_as_the_audit_reads_them() -> None:
     """With the reported items' vectors alone, direction, beliefs and ratings are those of the whole observation."""
     _, seen, truth, _ = watched("mf", "sdcf")
     assert isinstance(seen.protocol, Sdcf)
-    made = [(told, upload) for told, upload in zip(seen.announcements, seen.uploads[0], strict=True) if upload]
-    uploads = [_Upload(upload, told.item_vectors[upload.items]) for told, upload in made]
-    reading = read_uploads(seen.terms, seen.protocol, uploads, STARS)
+    made = [(told, report) for told, report in zip(seen.announcements, seen.uploads[0], strict=True) if report]
+    shown = [_Shown(report, {"item_vectors": told.item_vectors[report.items]}) for told, report in made]
+    reading = read_reports(seen.terms, seen.protocol, shown, STARS)
     whole = seen.recovered[0]
     assert np.allclose(reading.direction, stacked_direction(seen.traces[0].parts[-STACKED:]))
     assert np.array_equal(reading.items, np.flatnonzero(seen.selection_counts[0]))
@@ -47,14 +47,14 @@ def test_the_noise_of_a_report_tells_how_far_it_was_scaled_down(rng: np.random.G
     values = np.outer(rng.normal(0, 1, 60), rng.normal(0.3, 0.1, 20))
     noise = rng.normal(0, np.sqrt(step_size), values.shape)
     whole = step_size * (terms.data_weight * values - rows * terms.item_regularization) + noise
-    upload = _Upload(GradientReport(3, np.arange(60), factor * whole), rows)
+    report = GradientReport(3, np.arange(60), factor * whole)
     error = 1 / np.sqrt(2 * 59 * 19)
-    assert scaling(terms, upload) == pytest.approx(factor, rel=6 * error if factor < 1 else 0)
+    assert scaling(terms, report, rows) == pytest.approx(factor, rel=6 * error if factor < 1 else 0)
     assert 1 - SURE * error > 0.8
 
 
 def test_a_report_of_one_item_says_nothing_about_its_scaling() -> None:
     """There is no noise beside the one direction, and nothing is divided."""
     terms = make_small_offer(300, factors=20).terms
-    upload = _Upload(GradientReport(1, np.array([4]), np.full((1, 20), 0.01)), np.ones((1, 20)))
-    assert scaling(terms, upload) == 1.0
+    report = GradientReport(1, np.array([4]), np.full((1, 20), 0.01))
+    assert scaling(terms, report, np.ones((1, 20))) == 1.0

@@ -1,0 +1,67 @@
+"""The auditors of `hushrec audit`: how the protocols that declare the same one are audited together."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from hushrec.audit.machines import audit_machines
+from hushrec.audit.masked.bench import STEPS as MASKED_STEPS
+from hushrec.audit.masked.bench import audit_masked, masked_settings, run_masked
+from hushrec.audit.masked.watched import label_of
+from hushrec.audit.run import AUDITED, STEPS, Audit, Outcome, Task, audit, audited_protocols, run_task, settings_for
+from hushrec.data.ratings import Ratings
+from hushrec.errors import ParameterError
+from hushrec.options import imported
+from hushrec.protocols import find_protocol
+from hushrec.simulation.settings import Settings
+
+MODEL = "mf"  # the model of an audit that names neither a model nor a protocol
+ROUNDS = 100
+
+
+@dataclass(frozen=True)
+class Auditor:
+    """The functions that audit some protocols, each in one or several columns of the result."""
+
+    choose: Callable[[str | None, list[str] | None, dict[str, Any], int], list[Settings]]  # the settings of each column
+    audit: Callable[..., Audit]  # with the arguments of `audit.run.audit`
+    work: Callable[[Task], Outcome]  # audits one column in a worker process
+    label: Callable[[Settings], str]  # the name of a column
+    steps: int  # of one column, for a progress bar
+
+
+def find_auditor(model: str | None, protocols: list[str] | None) -> Auditor:
+    """Return the auditor that the named protocols share or, if none is named, those that support the model."""
+    names = protocols or audited_protocols(model or MODEL) or audited_protocols(MODEL)  # `choose` refuses the model
+    paths = {find_protocol(name).auditor for name in names}
+    path = paths.pop()
+    if path is None or paths:
+        raise ParameterError(
+            f"protocol must name protocols that one audit can compare, got {', '.join(names)}. Audit them one by one."
+        )
+    found: Auditor = imported(path)
+    return found
+
+
+def _choose_gradient(
+    model: str | None, protocols: list[str] | None, options: dict[str, Any], seed: int
+) -> list[Settings]:
+    given = {**options, "rounds": options["rounds"] or ROUNDS}
+    return settings_for(protocols, model=model or MODEL, seed=seed, **given)
+
+
+def _audit_gradient(ratings: Ratings, settings: list[Settings], **arguments: Any) -> Audit:
+    if settings[0].model not in AUDITED:
+        return audit_machines(ratings, settings, n_victims=arguments["n_victims"])
+    return audit(ratings, settings, **arguments)
+
+
+def _choose_masked(model: str | None, _: list[str] | None, options: dict[str, Any], seed: int) -> list[Settings]:
+    for name, value in options.items():
+        if value is not None and name != "epsilon":
+            raise ParameterError(f"an audit of protocol masked does not use {name}. Leave it out.")
+    return masked_settings(model, options["epsilon"], seed)
+
+
+GRADIENT = Auditor(_choose_gradient, _audit_gradient, run_task, lambda settings: settings.protocol, STEPS)
+MASKED = Auditor(_choose_masked, audit_masked, run_masked, label_of, len(MASKED_STEPS) + 1)
