@@ -77,9 +77,9 @@ def device_round(options: argparse.Namespace, world: Any) -> dict[str, float]:
     with clock.step("partners"):
         pairing = steps.accept_partners(fresh, own, drawn, range(len(fresh)), senders, rules)
         held = steps.open_shares(secrets[own], fresh, own, inbox)
-    upload = encode(code, options.columns, clock)
+    table = encode(code, options.columns, clock)
     with clock.step("masks"):
-        steps.mask_table(secrets[own], fresh, own, pairing, upload)
+        steps.mask_table(secrets[own], fresh, own, pairing, table)
     survivors = list(range(len(fresh)))
     text = survivors_text(pairing.context, survivors, len(fresh))
     signatures = {n: identities[n].sign(text) for n in survivors[: rules.quorum(len(fresh))]}

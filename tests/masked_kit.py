@@ -21,9 +21,9 @@ from hushrec.models.gaussian_process import GaussianProcess
 from hushrec.models.item_columns import ItemColumns, item_columns
 from hushrec.models.predictor import Arrays
 from hushrec.protocols.masked.cohorts import Attempt
+from hushrec.protocols.masked.device_table import stream_number
 from hushrec.protocols.masked.protocol import Masked
 from hushrec.protocols.masked.terms import MaskedTerms
-from hushrec.protocols.masked.upload import stream_number
 from hushrec.randomness import SeededRandomness
 from hushrec.service.settings import Settings
 from hushrec.service.setup import Items

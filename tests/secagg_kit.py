@@ -35,7 +35,7 @@ class Party:
     name: bytes
     identity: Ed25519PrivateKey
     rng: RandomStream
-    upload: np.ndarray
+    table: np.ndarray
     secrets: Secrets
     keys: PublicKeys
     own: int = -1
@@ -46,13 +46,13 @@ class Party:
 
 
 def make_party(number: int, size: int, announcement: bytes = ANNOUNCEMENT) -> Party:
-    """A device with an upload of `size` random integers, everything from the number."""
+    """A device with a table of `size` random integers, everything from the number."""
     rng = SeededRandomness(7, number).stream(Purpose.NOISE_SHARES)
     identity = Ed25519PrivateKey.from_private_bytes(rng.bytes(32))
     secrets = draw_secrets(rng=rng)
     name = (number * 2654435761 % 2**32).to_bytes(16, "big")
-    upload = np.frombuffer(rng.bytes(4 * size), dtype=np.uint32)
-    return Party(name, identity, rng, upload, secrets, make_keys(secrets, announcement, name, identity))
+    table = np.frombuffer(rng.bytes(4 * size), dtype=np.uint32)
+    return Party(name, identity, rng, table, secrets, make_keys(secrets, announcement, name, identity))
 
 
 class Cohort:
@@ -92,10 +92,10 @@ class Cohort:
             party.pairing = accept_partners(self.roster, party.own, party.drawn, self.drawn, inbox, self.rules)
             party.held = open_shares(party.secrets, self.roster, party.own, inbox)
 
-    def upload(self) -> None:
+    def send_tables(self) -> None:
         """TABLE."""
         for party in self.alive("table"):
-            self.tables[party.own] = mask_table(party.secrets, self.roster, party.own, party.pairing, party.upload)
+            self.tables[party.own] = mask_table(party.secrets, self.roster, party.own, party.pairing, party.table)
 
     def consent(self) -> None:
         """SURVIVORS and CONSENT."""
@@ -126,11 +126,11 @@ class Cohort:
 
     def play(self) -> np.ndarray:
         """All steps, and the sum."""
-        for step in (self.enrol, self.share, self.upload, self.consent, self.unmask):
+        for step in (self.enrol, self.share, self.send_tables, self.consent, self.unmask):
             step()
         return self.recover()
 
     def plain_sum(self) -> np.ndarray:
-        """The sum of the survivors' uploads, which nobody should be able to tell from what `recover` returns."""
-        uploads = [party.upload for party in self.parties if party.own in self.tables]
-        return np.sum(uploads, axis=0, dtype=np.uint32)
+        """The sum of the survivors' tables, which nobody should be able to tell from what `recover` returns."""
+        own_tables = [party.table for party in self.parties if party.own in self.tables]
+        return np.sum(own_tables, axis=0, dtype=np.uint32)

@@ -56,7 +56,7 @@ def attempt() -> dict[str, Any]:
     announcement = announced.digest
     identities = [Ed25519PrivateKey.from_private_bytes(word(f"identity {n}")) for n in range(DEVICES)]
     secrets = [steps.Secrets(word(f"mask {n}"), word(f"channel {n}"), word(f"seed {n}")) for n in range(DEVICES)]
-    uploads = [np.array([n + 1, 2**32 - 1 - n, 1000 * n], dtype=np.uint32) for n in range(DEVICES)]
+    own_tables = [np.array([n + 1, 2**32 - 1 - n, 1000 * n], dtype=np.uint32) for n in range(DEVICES)]
     keys = [steps.make_keys(secrets[n], announcement, bytes([n]) * 16, identities[n]) for n in range(DEVICES)]
     roster = make_roster(announcement, keys)
     drawn = {n: tuple(other for other in range(DEVICES) if other != n) for n in range(DEVICES)}
@@ -64,7 +64,7 @@ def attempt() -> dict[str, Any]:
     pairings = [steps.accept_partners(roster, n, drawn[n], drawn, drawn[n], RULES) for n in range(DEVICES)]
     inboxes = {n: {other: sealed[other][n] for other in drawn[n]} for n in range(DEVICES)}
     held = {n: steps.open_shares(secrets[n], roster, n, inboxes[n]) for n in range(DEVICES)}
-    tables = [steps.mask_table(secrets[n], roster, n, pairings[n], uploads[n]) for n in range(DEVICES)]
+    tables = [steps.mask_table(secrets[n], roster, n, pairings[n], own_tables[n]) for n in range(DEVICES)]
     survivors = [0, 1, 2]
     signatures = {n: steps.sign_survivors(identities[n], roster, n, pairings[n], survivors, RULES) for n in survivors}
     revealed = {n: steps.reveal_shares(held[n], roster, pairings[n], survivors, signatures, RULES) for n in survivors}
@@ -100,7 +100,7 @@ def attempt() -> dict[str, Any]:
                     Coefficients.bytes(stream, 66).hex() for stream in [Coefficients(n)] for _ in range(2)
                 ],
                 "self_key": derive(secrets[n].seed, SELF_LABEL, context, n).hex(),
-                "upload": uploads[n].tolist(),
+                "unmasked_table": own_tables[n].tolist(),
                 "table": tables[n].tolist(),
             }
             for n in range(DEVICES)

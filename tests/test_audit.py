@@ -182,7 +182,7 @@ def test_a_device_that_is_replayed_says_what_it_said():
     engine = ReferenceEngine(problem)
     users = [int(user) for user in victims_of(problem)[:3]]
     again = devices.replay(problem, observation.first_rounds(1), users, seed=problem.seed)
-    for user, (mine,) in zip(users, again.uploads, strict=True):
+    for user, (mine,) in zip(users, again.reports, strict=True):
         theirs = report_on(engine.clients[user], observation.announcements[0])
         assert mine.items.tolist() == theirs.items.tolist()
         assert mine.gradients == pytest.approx(theirs.gradients, rel=1e-5, abs=1e-6)
@@ -191,10 +191,10 @@ def test_a_device_that_is_replayed_says_what_it_said():
 def test_nothing_sent_is_nothing_learned(rng):
     """Victims of whom nothing but "finished" came: every attack still answers, and knows nothing."""
     observation = watched("mf", "sdcf", open_wide=False)[1]
-    silent = replace(observation, uploads=tuple((None,) * observation.n_rounds for _ in range(2)))
+    silent = replace(observation, reports=tuple((None,) * observation.n_rounds for _ in range(2)))
     assert not ConsistentRatings().guess(silent).any()
     assert not MODEL[1].guess(silent).any()
-    assert trace(silent.announcements, silent.uploads[0]).direction is None
+    assert trace(silent.announcements, silent.reports[0]).direction is None
     assert not LinkRounds().applies_to(silent)
     assert not OppositeDirections().applies_to(silent)
 

@@ -20,7 +20,7 @@ from hushrec.audit.attacks.existence import Popularity, SelectionAverage
 from hushrec.audit.attacks.linkage import LinkEnrolments, LinkRounds
 from hushrec.audit.attacks.marking import MarkingServer
 from hushrec.audit.attacks.metadata import METADATA, FinishTiming
-from hushrec.audit.attacks.person import PersonFromUploads
+from hushrec.audit.attacks.person import PersonFromReports
 from hushrec.audit.attacks.taste import MODEL
 from hushrec.audit.attacks.value import VALUE, likeliest_ratings
 from hushrec.audit.crowd import Crowd
@@ -72,17 +72,17 @@ def leaking(model, protocol, victim, hidden, popular):
     If `popular`, what is popular is what they rated.
     """
     _, observation, truth, _ = watched(model, protocol)
-    uploads = observation.uploads[victim]
+    reports = observation.reports[victim]
     if hidden:
         below = observation.terms.n_items - FEW
-        kept = [upload.items < below for upload in uploads]
-        uploads = tuple(
-            replace(upload, items=upload.items[keep], gradients=upload.gradients[keep])
-            for upload, keep in zip(uploads, kept, strict=True)
+        kept = [report.items < below for report in reports]
+        reports = tuple(
+            replace(report, items=report.items[keep], gradients=report.gradients[keep])
+            for report, keep in zip(reports, kept, strict=True)
         )
     one = slice(victim, victim + 1)
     chances = truth.rated[victim] * 0.9 + 0.05 if popular else np.full(observation.terms.n_items, 0.5)
-    seen = replace(observation, uploads=(uploads,), popularity=chances)
+    seen = replace(observation, reports=(reports,), popularity=chances)
     return seen, replace(truth, rated=truth.rated[one], ratings=truth.ratings[one])
 
 
@@ -161,9 +161,9 @@ def three_parts(rng):
         model="mf", n_factors=4, n_items=50, reports_per_client=None, data_weight=1.0, step=0.4, decay=0.6,
         max_rounds=1, epoch_rounds=None, user_regularization=ridge, item_regularization=ridge,
     )  # fmt: skip
-    upload = GradientReport(1, seen, np.ones((20, 4)))
+    report = GradientReport(1, seen, np.ones((20, 4)))
     announcements = (ItemVectors(terms, 1, np.ones((50, 4))),)
-    observation = Observation(Plain(), announcements, ((upload,), (upload,)), ((upload,), (upload,)), popularity)
+    observation = Observation(Plain(), announcements, ((report,), (report,)), ((report,), (report,)), popularity)
     crowd = np.pad(camps(rng)[0].rated, ((0, 0), (0, 10)))
     observation.__dict__["glance"] = Crowd(crowd, crowd)
     return observation, rated, Told(tuple(map(tuple, evidence)))
@@ -205,7 +205,7 @@ def test_what_is_known_besides_adds_to_what_messages_tell(attack, rng):
 
 
 def stepping(rated, rng, n_items=30, factors=24):
-    """Five uploads of one person, of the first half of the items alone, and the announcements; no noise to speak of."""
+    """Five reports of one person, of the first half of the items alone, and the announcements; no noise to speak of."""
     ratings = rng.integers(1, 6, n_items).astype(float)
     ridge = np.full(factors, 0.01)
     terms = Terms(
@@ -213,18 +213,18 @@ def stepping(rated, rng, n_items=30, factors=24):
         max_rounds=5, epoch_rounds=None, user_regularization=ridge, item_regularization=ridge,
     )  # fmt: skip
     vector, reported = 0.3 * rng.random(factors), np.arange(n_items // 2)
-    announcements, uploads = [], []
+    announcements, reports = [], []
     for round_number in range(1, 6):
         table = 0.3 * rng.random((n_items, factors))
         announcements.append(ItemVectors(terms, round_number, table))
         step_size = terms.step_size(round_number)
         errors = np.where(rated, ratings - table @ vector, 0.0)
         gradients = step_size * (terms.data_weight * np.outer(errors, vector) - table * ridge)
-        uploads.append(GradientReport(round_number, reported, gradients[reported]))
+        reports.append(GradientReport(round_number, reported, gradients[reported]))
         vector = vector + step_size * (terms.data_weight * errors @ table / rated.sum() - vector * ridge)
     known = np.where(np.arange(n_items) < n_items // 2, ratings, np.nan)
     log_odds = np.where(np.isnan(known), 0.0, np.where(rated, 50.0, -50.0))
-    return trace(announcements, uploads), RecoveredRatings(log_odds, known, np.empty(0)), tuple(announcements)
+    return trace(announcements, reports), RecoveredRatings(log_odds, known, np.empty(0)), tuple(announcements)
 
 
 def test_steps_of_the_vector_tell_of_items_that_were_never_reported(rng):
@@ -241,7 +241,7 @@ def test_steps_of_the_vector_tell_of_items_that_were_never_reported(rng):
     assert abs(np.mean(others) - 0.5) <= 5 * chance_deviation(labels)
 
 
-def test_steps_say_nothing_without_a_known_rating_or_a_next_upload(rng):
+def test_steps_say_nothing_without_a_known_rating_or_a_next_report(rng):
     """The norm of the vector is not known, or the step is not seen: no evidence, and no error."""
     seen, found, announcements = stepping(np.arange(30) % 2 == 0, rng)
     chances = np.full(30, 0.4)
@@ -252,7 +252,7 @@ def test_steps_say_nothing_without_a_known_rating_or_a_next_upload(rng):
 
 
 def pairing(rated, partners, rng, factors=6):
-    """Fifteen uploads of the first half of the items, each paired with one of `partners` or, if rated, with another."""
+    """Fifteen reports of the first half of the items, each paired with one of `partners` or, if rated, with another."""
     n_items, ridge = len(rated), np.full(factors, 0.01)
     terms = Terms(
         model="bpr", n_factors=factors, n_items=n_items, reports_per_client=20.0, data_weight=1e8, step=0.4, decay=0.6,
@@ -260,7 +260,7 @@ def pairing(rated, partners, rng, factors=6):
     )  # fmt: skip
     vector, reported = rng.random(factors), np.arange(n_items // 2)
     unrated = np.flatnonzero(~rated)
-    announcements, uploads = [], []
+    announcements, reports = [], []
     for round_number in range(1, 16):
         table = rng.random((n_items, factors))
         announcements.append(ItemVectors(terms, round_number, table))
@@ -268,9 +268,9 @@ def pairing(rated, partners, rng, factors=6):
         other = np.where(rated[reported], rng.choice(unrated, len(reported)), rng.choice(partners, len(reported)))
         sizes = 1 / (1 + np.exp(sign * ((table[reported] - table[other]) @ vector)))
         gradients = terms.data_weight * np.outer(sign * sizes, vector) - table[reported] * ridge
-        uploads.append(GradientReport(round_number, reported, terms.step_size(round_number) * gradients))
+        reports.append(GradientReport(round_number, reported, terms.step_size(round_number) * gradients))
     log_odds = np.where(np.arange(n_items) < n_items // 2, np.where(rated, 50.0, -50.0), 0.0)
-    return trace(announcements, uploads), log_odds, np.arange(n_items) < n_items // 2, tuple(announcements), vector
+    return trace(announcements, reports), log_odds, np.arange(n_items) < n_items // 2, tuple(announcements), vector
 
 
 def test_sizes_tell_of_partners_that_were_never_reported(rng):
@@ -289,7 +289,7 @@ def test_sizes_tell_of_partners_that_were_never_reported(rng):
     assert abs(np.mean(others) - 0.5) <= 5 * chance_deviation(labels)
 
 
-def test_the_length_of_the_vector_is_read_off_one_upload_of_pairs(rng):
+def test_the_length_of_the_vector_is_read_off_one_report_of_pairs(rng):
     """The norm under which partners' scores are those of rated items is the vector's, to a thousandth."""
     rated = np.arange(400) % 4 == 0
     seen, _, _, announcements, vector = pairing(rated, np.flatnonzero(rated), rng)
@@ -352,22 +352,22 @@ def still(observation, vectors, rng):
     """The same items reported with errors of nobody's, by devices whose vectors do not move."""
     terms = observation.terms
 
-    def upload(announcement, items, vector):
+    def report(announcement, items, vector):
         errors = rng.standard_normal(len(items))
         prior = announcement.item_vectors[items] * terms.item_regularization
         step_size = terms.step_size(announcement.round_number)
         gradients = step_size * (terms.data_weight * np.outer(errors, vector) - prior)
         return GradientReport(announcement.round_number, items, gradients)
 
-    uploads = tuple(
-        tuple(upload(told, sent.items, vector) for told, sent in zip(observation.announcements, row, strict=True))
-        for row, vector in zip(observation.uploads, vectors, strict=True)
+    reports = tuple(
+        tuple(report(told, sent.items, vector) for told, sent in zip(observation.announcements, row, strict=True))
+        for row, vector in zip(observation.reports, vectors, strict=True)
     )
-    return replace(observation, uploads=uploads)
+    return replace(observation, reports=reports)
 
 
 @pytest.mark.parametrize(("model", "protocol", "attack"), applicable(MODEL))
-def test_the_user_vector_is_read_off_uploads(model, protocol, attack, rng):
+def test_the_user_vector_is_read_off_reports(model, protocol, attack, rng):
     """Its direction and the ten recommendations are the device's own; of what is public, those of the average."""
     _, observation, truth, _ = watched(model, protocol)
     vectors = truth.user_vectors * np.sign(truth.user_vectors @ observation.public_direction)[:, None]
@@ -390,18 +390,18 @@ def test_the_user_vector_stays_unknown_where_nothing_leaks(model, protocol, atta
 
 
 @pytest.mark.parametrize(("model", "protocol"), RUNS)
-def test_what_is_public_tells_less_of_a_person_than_their_uploads(model, protocol, rng):
+def test_what_is_public_tells_less_of_a_person_than_their_reports(model, protocol, rng):
     """One direction for everybody, from the item vectors alone; no message changes it."""
     _, observation, truth, _ = watched(model, protocol)
-    public, upload = (judge(attack, observation, truth, rng=rng)[0] for attack in MODEL[:2])
-    assert 0.5 * public.chance < public.value < upload.value
+    public, report = (judge(attack, observation, truth, rng=rng)[0] for attack in MODEL[:2])
+    assert 0.5 * public.chance < public.value < report.value
     assert (np.einsum("ij,ij->i", MODEL[0].guess(observation), truth.user_vectors) > 0).mean() > 0.8
-    silent = replace(observation, uploads=tuple((None,) * observation.n_rounds for _ in observation.uploads))
+    silent = replace(observation, reports=tuple((None,) * observation.n_rounds for _ in observation.reports))
     assert (MODEL[0].guess(silent) == MODEL[0].guess(observation)).all()
 
 
-def test_where_noise_drowns_the_uploads_pooling_falls_back_on_what_is_public(rng):
-    """Uploads of Langevin noise and nothing else: the guess stays near what it is without them."""
+def test_where_noise_drowns_the_reports_pooling_falls_back_on_what_is_public(rng):
+    """Reports of Langevin noise and nothing else: the guess stays near what it is without them."""
     _, observation, _, _ = watched("mf", "sdcf")
     terms = observation.terms
     silence = [
@@ -413,7 +413,7 @@ def test_where_noise_drowns_the_uploads_pooling_falls_back_on_what_is_public(rng
         )
         for one in observation.announcements
     ]
-    drowned = replace(observation, uploads=(tuple(silence),))
+    drowned = replace(observation, reports=(tuple(silence),))
     assert MODEL[-1].guess(drowned)[0] @ MODEL[0].guess(drowned)[0] > 0.9
 
 
@@ -499,7 +499,7 @@ def test_a_rating_added_halfway_stands_out(protocol, rng):
 def test_without_an_added_rating_nothing_stands_out(protocol, rng):
     """The same person before and after: random items are ahead of the others half of the time (5 deviations)."""
     observation = watched("mf", protocol)[1]
-    scores = difference.difference_scores(replace(observation, uploads=observation.uploads[:4]))
+    scores = difference.difference_scores(replace(observation, reports=observation.reports[:4]))
     labels = [rng.permutation(np.arange(len(row)) < 30) for row in scores]
     areas = [auc(row, chosen) for row, chosen in zip(scores, labels, strict=True)]
     assert abs(np.mean(areas) - 0.5) <= 5 * chance_deviation(labels)
@@ -545,10 +545,10 @@ def test_timing_tells_what_it_is_made_from(rng):
     assert correlation.value == 0
 
 
-def test_the_length_of_an_upload_by_chance_is_no_part_of_the_time(rng):
+def test_the_length_of_a_report_by_chance_is_no_part_of_the_time(rng):
     """`sdcf`: a second for every item reported and one for every item rated: the latter are told all the same."""
     _, observation, truth, _ = watched("mf", "sdcf", open_wide=False)
-    lengths = np.array([[0 if one is None else len(one.items) for one in uploads] for uploads in observation.uploads])
+    lengths = np.array([[0 if one is None else len(one.items) for one in reports] for reports in observation.reports])
     timed = replace(observation, finish_seconds=lengths + 1.0 * truth.counts[:, None])
     area, correlation = judge(FinishTiming(), timed, truth, rng=rng)
     assert area.auc == 1
@@ -556,8 +556,8 @@ def test_the_length_of_an_upload_by_chance_is_no_part_of_the_time(rng):
 
 
 @pytest.mark.parametrize(("model", "protocol"), RUNS)
-def test_nameless_uploads_of_one_person_are_linked(model, protocol):
-    """Consecutive uploads are joined without a mistake, and every pair of one person's is above all others."""
+def test_nameless_reports_of_one_person_are_linked(model, protocol):
+    """Consecutive reports are joined without a mistake, and every pair of one person's is above all others."""
     attack, observation = LinkRounds(), watched(model, protocol)[1]
     found = judge_linkage(attack, protocol, attack.scores(observation))
     assert found.value == found.auc == 1
@@ -566,18 +566,18 @@ def test_nameless_uploads_of_one_person_are_linked(model, protocol):
 def strangers(observation):
     """The crowd without the victims, as many: nobody is in both."""
     return replace(
-        observation, uploads=observation.crowd[VICTIMS : 2 * VICTIMS], announcements=observation.announcements[-20:]
+        observation, reports=observation.crowd[VICTIMS : 2 * VICTIMS], announcements=observation.announcements[-20:]
     )
 
 
 @pytest.mark.parametrize(("model", "protocol"), RUNS)
-def test_nameless_uploads_of_different_people_are_not_linked(model, protocol):
-    """A stranger's last upload after each: AUC one half (5 deviations), at most 9 of 12 joined (1 / 10!)."""
+def test_nameless_reports_of_different_people_are_not_linked(model, protocol):
+    """A stranger's last report after each: AUC one half (5 deviations), at most 9 of 12 joined (1 / 10!)."""
     attack, observation = LinkRounds(), watched(model, protocol)[1]
-    others = strangers(observation).uploads
+    others = strangers(observation).reports
     swapped = replace(
         observation,
-        uploads=tuple((*mine[:-1], theirs[-1]) for mine, theirs in zip(observation.uploads, others, strict=True)),
+        reports=tuple((*mine[:-1], theirs[-1]) for mine, theirs in zip(observation.reports, others, strict=True)),
     )
     found = judge_linkage(attack, protocol, attack.scores(swapped))
     assert abs(found.auc - 0.5) <= 5 * chance_deviation([np.eye(VICTIMS, dtype=bool).ravel()])
@@ -590,7 +590,7 @@ def test_who_comes_back_as_somebody_new_is_known_again(model, protocol):
     attack = LinkEnrolments()
     problem, observation, truth, _ = watched(model, protocol)
     light = np.flatnonzero(truth.counts <= LIGHT)
-    before = replace(observation, uploads=tuple(observation.uploads[row] for row in light))
+    before = replace(observation, reports=tuple(observation.reports[row] for row in light))
     after = devices.replay(problem, observation.last_rounds(10), victims_of(problem)[light], seed=problem.seed + 5)
     found = judge_linkage(attack, protocol, attack.scores(before, after))
     assert found.value == found.auc == 1
@@ -600,10 +600,10 @@ def test_who_comes_back_as_somebody_new_is_known_again(model, protocol):
 
 
 @pytest.mark.parametrize(("model", "protocol"), RUNS)
-def test_a_person_is_known_by_their_uploads_or_not_at_all(model, protocol, rng):
-    """Where a label is two kinds of uploads it is found without fail; a coin is not (5 deviations)."""
+def test_a_person_is_known_by_their_reports_or_not_at_all(model, protocol, rng):
+    """Where a label is two kinds of reports it is found without fail; a coin is not (5 deviations)."""
     observation = watched(model, protocol)[1]
-    attack = PersonFromUploads()
+    attack = PersonFromReports()
     labels = np.arange(len(observation.crowd)) % 2
     two_kinds = replace(observation, crowd=tuple(observation.crowd[label] for label in labels))
     area, accuracy = judge_people(attack, protocol, attack.kernel(two_kinds), {"kind": labels}, rng=rng)
@@ -664,22 +664,22 @@ def test_canaries_rule_out_what_is_not_kept_and_nothing_else(rng):
     for row, heads, tails, coin in zip(coins.rows, coins.heads, coins.tails, coins.coins, strict=True):
         own = items[int(coins.users[row])]
         assert (heads in own, tails in own) == (coin, not coin)
-    uploads = tuple((GradientReport(1, own, np.ones((len(own), 8))),) for own in items.values())
-    observation = replace(watched("mf", "plain")[1].first_rounds(1), uploads=uploads)
+    reports = tuple((GradientReport(1, own, np.ones((len(own), 8))),) for own in items.values())
+    observation = replace(watched("mf", "plain")[1].first_rounds(1), reports=reports)
     found, share = canaries.judge_canaries(SelectionAverage(), observation, coins, planted)
     assert found.auc == share.value == 1
     assert found.value == pytest.approx(math.log(0.05 ** (1 / len(coins.coins)) / (1 - 0.05 ** (1 / len(coins.coins)))))
 
 
 def test_canaries_of_whom_nothing_is_said_rule_nothing_out(rng):
-    """Uploads of random items: the coins are guessed like coins (Clopper–Pearson at 1 − 1e-6)."""
+    """Reports of random items: the coins are guessed like coins (Clopper–Pearson at 1 − 1e-6)."""
     problem = problem_of("mf", "plain")
     planted, coins = canaries.plant(problem, problem.active_users, rng=rng)
-    uploads = tuple(
+    reports = tuple(
         (GradientReport(1, np.sort(rng.choice(problem.n_items, 60, replace=False)), np.ones((60, 8))),)
         for _ in coins.users
     )
-    observation = replace(watched("mf", "plain")[1].first_rounds(1), uploads=uploads)
+    observation = replace(watched("mf", "plain")[1].first_rounds(1), reports=reports)
     found, share = canaries.judge_canaries(SelectionAverage(), observation, coins, planted)
     assert found.value < 0.5
     low, high = binom.interval(1 - 1e-6, round(len(coins.coins)), 0.5)
@@ -728,7 +728,7 @@ def both_tests():
         ),
         "model": (
             MODEL,
-            test_the_user_vector_is_read_off_uploads,
+            test_the_user_vector_is_read_off_reports,
             test_the_user_vector_stays_unknown_where_nothing_leaks,
         ),
         "value": (
@@ -752,7 +752,7 @@ def both_tests():
         test_crafted_tables_read_no_ratings_that_were_not_there,
     )
     marked = (test_marked_rows_tell_which_items_were_rated_reported_or_not,) * 2
-    person = (test_a_person_is_known_by_their_uploads_or_not_at_all,) * 2
+    person = (test_a_person_is_known_by_their_reports_or_not_at_all,) * 2
     coins = (
         test_every_coin_is_told_by_every_attack_where_nothing_hides_it,
         test_coins_thrown_afterwards_are_told_by_no_attack,
@@ -771,11 +771,11 @@ def both_tests():
             ),
             ("metadata", FinishTiming().name): (test_timing_tells_what_it_is_made_from,) * 2,
             ("metadata", LinkRounds().name): (
-                test_nameless_uploads_of_one_person_are_linked,
-                test_nameless_uploads_of_different_people_are_not_linked,
+                test_nameless_reports_of_one_person_are_linked,
+                test_nameless_reports_of_different_people_are_not_linked,
             ),
             ("metadata", LinkEnrolments().name): again,
-            ("person", f"gender from {PersonFromUploads().name}"): person,
+            ("person", f"gender from {PersonFromReports().name}"): person,
             **{("epsilon", f"canaries, {attack.name}"): coins for attack in TOLD_BY},
             ("integrity", "promotion"): lies,
         }
@@ -856,7 +856,7 @@ def on_scale(name: str, protocol: str) -> tuple[RatingLevels, dict[str, Finding]
     ],
 )
 def test_every_rating_is_read_on_every_scale_of_levels(name, protocol):
-    """One upload showed 0.185 of half stars and all of whole ones: the grid was that of whole stars."""
+    """One report showed 0.185 of half stars and all of whole ones: the grid was that of whole stars."""
     levels, found = on_scale(name, protocol)
     assert not levels.continuous
     best = max(one.value for one in found.values() if one.metric == EXACT)

@@ -9,7 +9,7 @@ import pytest
 from audit_kit import QUIET, unrelated
 from command import run
 
-from hushrec.audit.machines import attack_machine, likely_bias, read_uploads
+from hushrec.audit.machines import attack_machine, likely_bias, read_reports
 from hushrec.audit.observation import Observation
 from hushrec.audit.observed_run import Truth, item_popularity, record
 from hushrec.audit.rating_levels import WHOLE_STARS
@@ -66,7 +66,7 @@ def test_a_device_that_sends_nothing_shows_nothing() -> None:
     """No rating, no size, no taste."""
     model, observation, _ = watched("plain")
     silent = [None] * observation.n_rounds
-    found = read_uploads(model, observation.announcements, silent, WHOLE_STARS, follows_bias=True)
+    found = read_reports(model, observation.announcements, silent, WHOLE_STARS, follows_bias=True)
     assert np.isnan(found.ratings).all()
     assert not found.sizes.any()
     assert not found.taste.any()

@@ -245,7 +245,7 @@ def test_a_masked_table_says_nothing_and_the_sum_everything() -> None:
     assert keys.value == 0
     assert 0.05 < one.value < 0.95
     assert p_value(one) > 1e-3
-    bare = replace(seen, cohort=seen.cohort._replace(tables=seen.uploads))
+    bare = replace(seen, cohort=seen.cohort._replace(tables=seen.own_tables))
     told, *_ = collusion.attack_round(watched("gp", math.inf), attempts, bare)
     assert told.value == 1.0
     assert p_value(told) < 1e-6
@@ -258,13 +258,13 @@ def p_value(finding: Finding) -> float:
 
 @pytest.mark.usefixtures("twelve")
 def test_all_devices_but_one_strip_its_table_and_fewer_do_not() -> None:
-    """Eleven helpers with their real secrets leave the upload itself, bit by bit; ten leave one honest pair's mask."""
+    """Eleven helpers with their real secrets leave the table itself, bit by bit; ten leave one honest pair's mask."""
     _, seen = scene(8.0)
     for victim in range(12):
         others = set(range(12)) - {victim}
-        assert np.array_equal(collusion.strip_table(seen.cohort, victim, others), seen.uploads[victim])
+        assert np.array_equal(collusion.strip_table(seen.cohort, victim, others), seen.own_tables[victim])
         left = collusion.strip_table(seen.cohort, victim, others - {min(others)})
-        assert cohorts.uniformity([left - seen.uploads[victim]]) > 1e-6
+        assert cohorts.uniformity([left - seen.own_tables[victim]]) > 1e-6
 
 
 @pytest.mark.usefixtures("twelve")
@@ -282,7 +282,7 @@ def test_honest_devices_without_noise_show_in_what_helpers_leave() -> None:
     """Three of ten honest devices without noise: less is left than the budget counts on."""
     attempts, seen = scene(8.0)
     silent = [integers.astype(np.uint32) for integers in seen.integers[2:5]]
-    noise = sum((own - bare for own, bare in zip(seen.uploads[2:5], silent, strict=True)), np.uint32(0))
+    noise = sum((own - bare for own, bare in zip(seen.own_tables[2:5], silent, strict=True)), np.uint32(0))
     quiet = replace(seen, cohort=seen.cohort._replace(total=seen.cohort.total - noise))
     ratio = collusion.attack_round(watched("gp", 8.0), attempts, quiet)[3]
     assert ratio.value < 0.85

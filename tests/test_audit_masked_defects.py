@@ -14,10 +14,10 @@ from hushrec.audit.masked.watched import Watched
 from hushrec.budget.accountants import TableAccountant
 from hushrec.budget.gaussian import Cohort
 from hushrec.protocols.masked import device_round, noise
+from hushrec.protocols.masked.device_table import BlockValues, make_table
 from hushrec.protocols.masked.encoding import BlockCode, encode_block
 from hushrec.protocols.masked.price import PricedPlan, price_plan
 from hushrec.protocols.masked.secagg.device import draw_secrets
-from hushrec.protocols.masked.upload import BlockValues, make_upload
 from hushrec.randomness import Purpose, Randomness, SeededRandomness, SystemRandomness
 from hushrec.simulation.run import task_problem
 from hushrec.simulation.settings import Settings
@@ -108,13 +108,13 @@ def test_every_planted_defect_is_found(defect: Callable[[Patch], None], found_by
 # Noise from a seeded generator ------------------------------------------------------------------------------------
 
 
-def crack_noise(priced: PricedPlan, upload: np.ndarray, seeds: range) -> int | None:
+def crack_noise(priced: PricedPlan, table: np.ndarray, seeds: range) -> int | None:
     """The attack on a device whose noise can be drawn again: the seed that leaves integers within the norm bound."""
     for seed in seeds:
         stream = SeededRandomness(seed).stream(Purpose.NOISE_SHARES, 1)
         code = priced.codes[0][0]
         share = noise.discrete_gaussian(code.share_variance).draw(code.size, rng=stream)
-        left = (upload[: code.size] - share.astype(np.uint32)).view(np.int32).astype(float)
+        left = (table[: code.size] - share.astype(np.uint32)).view(np.int32).astype(float)
         if left @ left <= code.norm_squared:
             return seed
     return None
@@ -128,8 +128,8 @@ def test_noise_from_a_seeded_generator_is_drawn_again(randomness: Randomness, cr
     priced = price_plan(plan, epsilon=EPSILON, delta=1e-6, cohort=Cohort(3))
     one = plan.rounds[0]
     entries = run.seen.learning.entries(one.blocks, run.seen.rounds[0].table, *run.problem.profile(0))
-    upload, _ = make_upload(priced, 1, [BlockValues(*own) for own in entries], TableAccountant(), randomness=randomness)
-    assert crack_noise(priced, upload, range(100)) == cracked
+    table, _ = make_table(priced, 1, [BlockValues(*own) for own in entries], TableAccountant(), randomness=randomness)
+    assert crack_noise(priced, table, range(100)) == cracked
 
 
 # A round that is answered again -----------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ def test_a_table_that_is_sent_again_is_paid_for_again() -> None:
     spent, sent = TableAccountant(), 0
     for attempt in range(60):
         before = spent.spent()
-        _, spent = make_upload(priced, 1, blocks, spent, randomness=SeededRandomness(attempt))
+        _, spent = make_table(priced, 1, blocks, spent, randomness=SeededRandomness(attempt))
         sent += spent.spent() > before
     share = sum(block.share for block in priced.plan.rounds[0].blocks)
     assert sent == math.floor(1 / share)

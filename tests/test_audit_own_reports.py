@@ -27,7 +27,7 @@ def test_one_persons_reports_are_read_as_the_audit_reads_them() -> None:
     """With the reported items' vectors alone, direction, beliefs and ratings are those of the whole observation."""
     _, seen, truth, _ = watched("mf", "sdcf")
     assert isinstance(seen.protocol, Sdcf)
-    made = [(told, report) for told, report in zip(seen.announcements, seen.uploads[0], strict=True) if report]
+    made = [(told, report) for told, report in zip(seen.announcements, seen.reports[0], strict=True) if report]
     shown = [_Shown(report, {"item_vectors": told.item_vectors[report.items]}) for told, report in made]
     reading = read_reports(seen.terms, seen.protocol, shown, STARS)
     whole = seen.recovered[0]

@@ -72,7 +72,7 @@ def test_predictions_are_within_a_fifth_at_sizes_that_were_not_fitted() -> None:
 
 
 def test_a_masked_round_follows_its_plan() -> None:
-    """Uploads are four bytes a number and shares for the neighbours; a cohort is never larger than its limit."""
+    """Reports are four bytes a number and shares for the neighbours; a cohort is never larger than its limit."""
     rounds = masked_rounds(10**6, 10**5)
     plan = choose_plan(10**6, 10**5, module.TASTE_COLUMNS, run_mu(8.0, 1e-7))
     shares = rounds[0].device_mb_up * 1e6 - 4 * plan.rounds[0].size
@@ -83,7 +83,7 @@ def test_a_masked_round_follows_its_plan() -> None:
     assert capacity(2e6, 1e5)["cohorts"] == 2e6 / LARGEST_COHORT
 
 
-def test_item_blocks_keep_uploads_below_the_limit() -> None:
+def test_item_blocks_keep_reports_below_the_limit() -> None:
     """A million items are too many numbers for one table; the table that everybody fetches stays whole."""
     whole, cut = capacity(1e8, 1e6, item_blocks=1), capacity(1e8, 1e6)
     assert any(one["what"] == "device_mb_up" for one in whole["too_much"])

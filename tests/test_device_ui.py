@@ -221,7 +221,7 @@ def test_nobody_waits_for_a_server_that_is_silent(tmp_path: Path, monkeypatch: p
             assert (reply.status_code, reply.json()["code"]) == (410, "erased")
 
 
-def test_a_device_keeps_its_last_uploads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_keeps_its_last_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reports as they were sent, with the vectors of their items; the oldest go, and all of them with `leave`.
 
     About 30 of 60 items are reported in each round: that none is has a probability below 1e-6.

@@ -204,15 +204,15 @@ def test_a_restart_makes_the_same_cohorts(suspected: bool) -> None:
 
 def test_over_http_more_devices_than_a_sum_holds_form_cohorts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nine devices in sums of three: each cohort's sum is that of what its devices made before they masked it."""
-    uploads: dict[tuple[int, bytes], Any] = {}
-    make = device_side.make_upload
+    tables: dict[tuple[int, bytes], Any] = {}
+    make = device_side.make_table
 
     def recording(*given: Any, **more: Any) -> Any:
         made = make(*given, **more)
-        uploads[len(uploads), made[0].tobytes()] = made[0]
+        tables[len(tables), made[0].tobytes()] = made[0]
         return made
 
-    monkeypatch.setattr(device_side, "make_upload", recording)
+    monkeypatch.setattr(device_side, "make_table", recording)
     settings = masked_settings(3, rounds={"min_devices": 9, "quorum": 1.0}, terms={"survivors": 1.0})
     with joined(tmp_path, 9, settings) as (live, devices):
         wait_for(lambda: live.rounds.is_open)
@@ -221,21 +221,21 @@ def test_over_http_more_devices_than_a_sum_holds_form_cohorts(tmp_path: Path, mo
         wait_for(lambda: not live.rounds.is_open)
         attempt = live.rounds.server.side.attempt
         assert [len(cohort.survivors) for cohort in attempt.cohorts] == [3, 3, 3]
-        assert len(uploads) == 9
-        np.testing.assert_array_equal(attempt.sum, np.sum(list(uploads.values()), axis=0, dtype=np.uint32))
+        assert len(tables) == 9
+        np.testing.assert_array_equal(attempt.sum, np.sum(list(tables.values()), axis=0, dtype=np.uint32))
         assert live.rounds.server.side.learner.devices == 9
 
 
 def test_suspects_outlive_a_restart_inside_an_open_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One of five spoils the first attempt; a server that restarts in the second one suspects whom it suspected."""
-    make = device_side.make_upload
+    make = device_side.make_table
     calls = iter(range(100))
 
     def spoiling(*given: Any, **more: Any) -> Any:
         table, spent = make(*given, **more)
         return (table + np.uint32(2**30) if next(calls) == 0 else table), spent
 
-    monkeypatch.setattr(device_side, "make_upload", spoiling)
+    monkeypatch.setattr(device_side, "make_table", spoiling)
     settings = masked_settings(5)
     with ExitStack() as stack:
         devices = new_people(tmp_path, 5)

@@ -410,4 +410,4 @@ def test_two_rosters_for_different_devices_give_no_sum() -> None:
     with pytest.raises(AttemptFailed, match="shares"):
         attempt.play_lie()
     assert attempt.server.sum is None
-    assert len(attempt.people[0].upload)  # its table left, under masks that nobody else knows
+    assert len(attempt.people[0].table)  # its table left, under masks that nobody else knows

@@ -32,10 +32,10 @@ from service_kit import OPEN_SOCKETS, ROUND_WAIT, Live, get, keep_record, wait_f
 
 from hushrec import Device, wire
 from hushrec.messages import Address, Public
+from hushrec.protocols.masked.device_table import stream_number
 from hushrec.protocols.masked.encoding import decode_sum, split_table
 from hushrec.protocols.masked.learning import learning_of
 from hushrec.protocols.masked.secagg.device import draw_secrets
-from hushrec.protocols.masked.upload import stream_number
 from hushrec.randomness import Purpose, SeededRandomness
 from hushrec.server import Stage
 from hushrec.simulation.training_problem import AnyProblem

@@ -18,6 +18,7 @@ from hushrec.budget.gaussian import Cohort, run_mu
 from hushrec.errors import AttemptFailed, LocalProtocolError, ParameterError, RemoteProtocolError
 from hushrec.messages import Offer, Public
 from hushrec.protocols.masked.device_round import NEXT_STATE, Consented, DeviceRound, Idle, Keyed, Sent, Shared
+from hushrec.protocols.masked.device_table import BlockValues, make_table
 from hushrec.protocols.masked.messages import (
     Announcement,
     Consent,
@@ -35,7 +36,6 @@ from hushrec.protocols.masked.price import price_plan
 from hushrec.protocols.masked.secagg.roster import PublicKeys, Roster, Rules, bitmap
 from hushrec.protocols.masked.server_round import EXPECTED, Phase, ServerRound
 from hushrec.protocols.masked.terms import MaskedTerms
-from hushrec.protocols.masked.upload import BlockValues, make_upload
 from hushrec.randomness import SeededRandomness, SystemRandomness, SystemStream
 
 RUN, TABLE = "ab" * 16, bytes(range(32))
@@ -54,12 +54,12 @@ def make_terms(epsilon: float = 8.0, devices: int = 10) -> MaskedTerms:
 
 
 class Person:
-    """A device of the tests, with what it uploaded."""
+    """A device of the tests, with the table that it sent."""
 
     def __init__(self, number: int, terms: MaskedTerms) -> None:
         self.name = number.to_bytes(16, "big")
         self.identity = Ed25519PrivateKey.from_private_bytes(bytes([number + 1]) * 32)
-        self.upload = np.zeros(0, dtype=np.uint32)
+        self.table = np.zeros(0, dtype=np.uint32)
         self.terms = terms
         self.round = self.restarted(Idle())
 
@@ -71,16 +71,16 @@ class Person:
             SERVER_KEY,
             self.name,
             self.identity,
-            self._upload,
+            self._table,
             state=state,  # type: ignore[arg-type]
         )
 
-    def _upload(self, round_number: int) -> np.ndarray:
+    def _table(self, round_number: int) -> np.ndarray:
         blocks = [BlockValues(np.full(code.size, 0.5)) for code in self.terms.priced.codes[round_number - 1]]
-        self.upload, _ = make_upload(
+        self.table, _ = make_table(
             self.terms.priced, round_number, blocks, TableAccountant(), randomness=SystemRandomness()
         )
-        return self.upload
+        return self.table
 
     def report(self, message: object) -> object:
         """What the device says to a message that came over the wire."""
@@ -108,9 +108,9 @@ class Attempt:
         return self
 
     def expected(self) -> np.ndarray:
-        """The sum of the survivors' uploads."""
-        uploads = [person.upload for person in self.people if person.name in self.server.survivors]
-        return np.sum(uploads, axis=0, dtype=np.uint32)
+        """The sum of the survivors' tables."""
+        tables = [person.table for person in self.people if person.name in self.server.survivors]
+        return np.sum(tables, axis=0, dtype=np.uint32)
 
 
 PHASES = tuple(EXPECTED)
@@ -414,34 +414,34 @@ def test_every_message_comes_back_from_the_wire() -> None:
         assert wire.encode(wire.decode(body, type(message))) == body
 
 
-def test_an_upload_of_the_wrong_length_is_our_mistake() -> None:
+def test_a_table_of_the_wrong_length_is_our_mistake() -> None:
     """It is not sent, and the state stays."""
     attempt = Attempt().play(Phase.TABLE)
     person = attempt.people[0]
-    person.round._make_upload = lambda _: np.zeros(3, dtype=np.uint32)
-    with pytest.raises(LocalProtocolError, match="upload"):
+    person.round._make_table = lambda _: np.zeros(3, dtype=np.uint32)
+    with pytest.raises(LocalProtocolError, match="make_table"):
         person.report(attempt.server.question(person.name))
     assert isinstance(person.round.state, Shared)
 
 
 def test_a_device_that_cannot_pay_sends_zeros_with_noise() -> None:
-    """Retries are paid from the reserve; after that, and without ratings, the upload is noise and costs nothing."""
+    """Retries are paid from the reserve; after that, and without ratings, the table is noise and costs nothing."""
     priced = price_plan(PLAN, epsilon=math.inf, delta=1e-6, cohort=Cohort(10))
     blocks = [BlockValues(np.full(code.size, 1.0)) for code in priced.codes[0]]
-    upload, _ = make_upload(priced, 1, blocks, TableAccountant(), randomness=SeededRandomness(1))
-    assert upload.any()
-    upload, spent = make_upload(priced, 1, None, TableAccountant(), randomness=SeededRandomness(1))
-    assert (upload.any(), spent.spent()) == (False, 0.0)
+    table, _ = make_table(priced, 1, blocks, TableAccountant(), randomness=SeededRandomness(1))
+    assert table.any()
+    table, spent = make_table(priced, 1, None, TableAccountant(), randomness=SeededRandomness(1))
+    assert (table.any(), spent.spent()) == (False, 0.0)
     priced = price_plan(PLAN, epsilon=8, delta=1e-6, cohort=Cohort(10), reserve=0.4)
     spent = TableAccountant()
     seen = []
     for _ in range(4):
-        upload, after = make_upload(priced, 1, blocks, spent, randomness=SeededRandomness(1))
-        seen.append((upload.tobytes(), after.spent() > spent.spent()))
+        table, after = make_table(priced, 1, blocks, spent, randomness=SeededRandomness(1))
+        seen.append((table.tobytes(), after.spent() > spent.spent()))
         spent = after
     assert [paid for _, paid in seen] == [True, True, True, False]
     assert spent.spent() <= run_mu(8, 1e-6) ** 2
-    silent, _ = make_upload(priced, 1, None, spent, randomness=SeededRandomness(1))
+    silent, _ = make_table(priced, 1, None, spent, randomness=SeededRandomness(1))
     assert seen[3][0] == silent.tobytes() != seen[2][0]
 
 
@@ -451,7 +451,7 @@ def test_a_person_with_half_a_budget_pays_half_and_stays_within_it() -> None:
     spent = TableAccountant()
     for number in (1, 2):
         blocks = [BlockValues(np.full(code.size, 1.0)) for code in priced.codes[number - 1]]
-        _, spent = make_upload(priced, number, blocks, spent, fraction=0.5, randomness=SeededRandomness(1))
+        _, spent = make_table(priced, number, blocks, spent, fraction=0.5, randomness=SeededRandomness(1))
     assert spent.spent() == pytest.approx(run_mu(8, 1e-6) ** 2 / 4, rel=1e-4)
     assert spent.tables == 2
 
@@ -460,7 +460,7 @@ def test_blocks_must_be_those_of_the_round() -> None:
     """Two blocks in the first round, one in the second."""
     priced = make_terms().priced
     with pytest.raises(ParameterError, match="blocks"):
-        make_upload(priced, 1, [], TableAccountant(), randomness=SeededRandomness(1))
+        make_table(priced, 1, [], TableAccountant(), randomness=SeededRandomness(1))
 
 
 def test_states_and_phases_are_one_circle() -> None:

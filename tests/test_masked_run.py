@@ -1,4 +1,4 @@
-"""Masked runs: what devices upload, what the server learns, and that the CPU engine's integers are the devices'."""
+"""Masked runs: what devices send, what the server learns, and that the CPU engine's integers are the devices'."""
 
 from typing import Any
 

@@ -65,13 +65,13 @@ def test_drop_outs_in_all_steps_of_one_attempt() -> None:
 
 
 def test_a_masked_table_and_a_masked_sum_look_random() -> None:
-    """Uploads of zeros: bytes of each table, and of the sum before unmasking with drop-outs, pass χ² for uniform."""
+    """Tables of zeros: bytes of each table, and of the sum before unmasking with drop-outs, pass χ² for uniform."""
     cohort = Cohort(10, COMPLETE, {"table": {3}}, size=4000)
     for party in cohort.parties:
-        party.upload = np.zeros(4000, dtype=np.uint32)
+        party.table = np.zeros(4000, dtype=np.uint32)
     cohort.enrol()
     cohort.share()
-    cohort.upload()
+    cohort.send_tables()
     for table in [*cohort.tables.values(), cohort.total()]:
         counts = np.bincount(np.frombuffer(table.tobytes(), dtype=np.uint8), minlength=256)
         assert stats.chisquare(counts).pvalue > FALSE_ALARM / 10
@@ -89,7 +89,7 @@ def test_too_few_survivors_are_neither_signed_nor_summed() -> None:
     cohort = Cohort(10, COMPLETE, {"table": set(range(5))})
     cohort.enrol()
     cohort.share()
-    cohort.upload()
+    cohort.send_tables()
     with pytest.raises(RemoteProtocolError, match="survivors"):
         cohort.consent()
     with pytest.raises(AttemptFailed, match="at least 6"):
@@ -200,7 +200,7 @@ def test_different_lists_of_partners_give_noise_not_sums() -> None:
     victim = next(party for party in cohort.parties if party.own == 0)
     shown = set(cohort.drawn) - {9}
     victim.pairing = accept_partners(cohort.roster, 0, victim.drawn, shown, shown - {0}, COMPLETE)
-    cohort.upload()
+    cohort.send_tables()
     honest = [party for party in cohort.parties if party.own != 0]
     signatures = {
         party.own: sign_survivors(party.identity, cohort.roster, party.own, party.pairing, cohort.survivors, COMPLETE)
@@ -289,7 +289,7 @@ def test_a_mask_key_of_low_order_is_refused(finished: Cohort) -> None:
         for entry in finished.roster.entries
     )
     with pytest.raises(RemoteProtocolError, match="order"):
-        mask_table(party.secrets, Roster(ANNOUNCEMENT, entries), party.own, party.pairing, party.upload)
+        mask_table(party.secrets, Roster(ANNOUNCEMENT, entries), party.own, party.pairing, party.table)
 
 
 @pytest.mark.parametrize(

@@ -121,12 +121,12 @@ def test_the_written_attempt_follows_from_its_secrets() -> None:
 
 
 def test_the_written_tables_follow_from_the_written_keys() -> None:
-    """Upload plus own stream plus those of upper, minus those of lower positions; the sum is without device 3."""
+    """Own stream and those of upper positions are added, those of lower ones taken off; the sum is without device 3."""
     streams = {name: stream(name) for name in [one["self_key"] for one in VECTORS["devices"]]}
     pairs = {(pair["lower"], pair["upper"]): stream(pair["key"]) for pair in VECTORS["pairs"]}
     for entry in VECTORS["devices"]:
         n = entry["position"]
-        table = np.array(entry["upload"], dtype=np.uint32) + streams[entry["self_key"]]
+        table = np.array(entry["unmasked_table"], dtype=np.uint32) + streams[entry["self_key"]]
         for (lower, upper), words in pairs.items():
             table += words if n == lower else -words if n == upper else np.uint32(0)
         assert table.tolist() == entry["table"]

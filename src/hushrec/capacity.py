@@ -10,7 +10,7 @@ A masked round of a device in a cohort of n devices, with a table of d numbers o
 
 A cohort has at most 10,000 devices; more people form more cohorts. A catalogue that is too long for one table is
 divided into *item blocks*: every device is assigned one block by its key, independently of ratings, and its table
-covers only the items of that block. With B blocks, uploads shrink by a factor of B, and each item is learned from one
+covers only the items of that block. With B blocks, reports shrink by a factor of B, and each item is learned from one
 in B people.
 
 A report of `sdcf` names z items, with K factors each: z (4 + 4 K) bytes up and 4 m K bytes down in every round. A
@@ -111,7 +111,7 @@ class Training:
 def masked_training(people: int, items: int, *, epsilon: float, hours: float, item_blocks: int | None) -> Training:
     """Return the estimated costs of a masked training, with `hours` hours per round.
 
-    If `item_blocks` is None, it is the smallest number that is estimated to keep uploads below their limit.
+    If `item_blocks` is None, it is the smallest number that is estimated to keep reports below their limit.
     """
     blocks = item_blocks or 1
     rounds = masked_rounds(people, items, epsilon=epsilon, hours=hours, item_blocks=blocks)
@@ -195,7 +195,7 @@ def capacity(
 
     `largest_round` has the maximum of each cost over the rounds, `training` the totals over all rounds, and `too_much`
     the limits that the maxima exceed, the worst first. If `item_blocks` is None, it is the smallest number that is
-    estimated to keep uploads below their limit.
+    estimated to keep reports below their limit.
     """
     _check(people, items, hours)
     people, items = int(people), int(items)

@@ -72,7 +72,7 @@ def judge_canaries(
     """Return two findings: the lower bound on ε, and the share of coins that the attack guesses correctly.
 
     The attack guesses that the item with the higher score is the rated one, and abstains if the scores are equal. The
-    uploads of `observation` must be those of `canaries.users`. Return no finding if the attack does not apply.
+    reports of `observation` must be those of `canaries.users`. Return no finding if the attack does not apply.
     """
     if not attack.applies_to(observation) or len(canaries.coins) == 0:
         return []

@@ -1,4 +1,4 @@
-"""A quick estimate of which items many people have rated, from their last few uploads.
+"""A quick estimate of which items many people have rated, from their last few reports.
 
 The estimate is cheaper and coarser than that of `rating_grid`, because it is made for many people. It has two uses. The
 items of people similar to a victim are a prior for the victim's items (`attacks.combined.LikeMinded`). People with
@@ -51,15 +51,15 @@ class Crowd:
 def watch_crowd(
     announcements: Sequence[ItemVectors], crowd: Sequence[Sequence[GradientReport | None]], protocol: GradientProtocol
 ) -> Crowd:
-    """Return the estimates for every person of the crowd, from the uploads in `crowd` (one row per person).
+    """Return the estimates for every person of the crowd, from the reports in `crowd` (one row per person).
 
-    The uploads are those of the last rounds of `announcements`.
+    The reports are those of the last rounds of `announcements`.
     """
     terms = announcements[-1].terms
     shape = (len(crowd), terms.n_items)
     rated, pulls = np.zeros(shape, dtype=np.float32), np.zeros(shape, dtype=np.float32)
-    for row, uploads in enumerate(crowd):
-        seen = trace(announcements[len(announcements) - len(uploads) :], uploads)
+    for row, reports in enumerate(crowd):
+        seen = trace(announcements[len(announcements) - len(reports) :], reports)
         rated[row], pulls[row] = _estimate(seen, protocol, terms)
     return Crowd(rated, pulls)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
-from hushrec.audit.observation import Observation, Upload
+from hushrec.audit.observation import MaybeReport, Observation
 from hushrec.audit.observed_run import narrow
 from hushrec.client import Client
 from hushrec.engines.gradient import GradientProblem
@@ -27,7 +27,7 @@ def make_device(problem: GradientProblem, user: int, *, seed: int, terms: Terms 
     return device
 
 
-def upload_of(device: Client, announcement: ItemVectors) -> Upload:
+def report_of(device: Client, announcement: ItemVectors) -> MaybeReport:
     """Return a device's report on an announcement, with float32 values as a server receives it; None if empty."""
     report = device.report(Address(announcement.round_number, 1, REPORT), announcement)
     return narrow(report) if report is not None and len(report.items) else None
@@ -47,7 +47,7 @@ def replay(
     `added(user, round_number)` returns ratings that a device gains before that round, or None. With a `clock`, the
     observation also holds the time that each report took.
     """
-    uploads, seconds = [], np.zeros((len(users), observation.n_rounds))
+    of_devices, seconds = [], np.zeros((len(users), observation.n_rounds))
     for row, user in enumerate(users):
         device = make_device(problem, int(user), seed=seed)
         reports = []
@@ -56,8 +56,8 @@ def replay(
             if gained is not None:
                 device.add_ratings(*gained)
             started = 0.0 if clock is None else clock()
-            reports.append(upload_of(device, announcement))
+            reports.append(report_of(device, announcement))
             seconds[row, column] = 0.0 if clock is None else clock() - started
-        uploads.append(tuple(reports))
+        of_devices.append(tuple(reports))
     timing = None if clock is None else seconds
-    return replace(observation, uploads=tuple(uploads), crowd=(), finish_seconds=timing)
+    return replace(observation, reports=tuple(of_devices), crowd=(), finish_seconds=timing)

@@ -1,4 +1,4 @@
-"""Distributions of real and fake amplitudes, fitted to one person's uploads, to distinguish real from fake errors.
+"""Distributions of real and fake amplitudes, fitted to one person's reports, to distinguish real from fake errors.
 
 In `sdcf`, real errors are close to N(μ, σ²), and fake errors have the same distribution truncated to [−α, α], where
 P(|X| < α) = exp(−ε_g). An amplitude a is an error times ‖u‖ plus noise of standard deviation τ. Below, μ, σ and α are
@@ -19,7 +19,7 @@ from scipy.optimize import minimize
 from scipy.special import expit, logit, ndtr
 
 from hushrec.arrays import FloatArray
-from hushrec.audit.rank_one import UploadParts
+from hushrec.audit.rank_one import ReportParts
 from hushrec.budget.calibrate import fake_error_bound
 
 SMALLEST_DENSITY = 1e-12
@@ -65,8 +65,8 @@ def _normal(x: FloatArray, mean: float, deviation: FloatArray | float) -> FloatA
     return np.asarray(np.exp(-(((x - mean) / deviation) ** 2) / 2) / (deviation * math.sqrt(2 * math.pi)))
 
 
-def fit_laws(parts: tuple[UploadParts, ...], epsilon_g: float) -> list[ErrorLaw]:
-    """Return one `ErrorLaw` per upload, fitted by maximum likelihood; the uploads in a block share one law.
+def fit_laws(parts: tuple[ReportParts, ...], epsilon_g: float) -> list[ErrorLaw]:
+    """Return one `ErrorLaw` per report, fitted by maximum likelihood; the reports in a block share one law.
 
     The blocks are those of `growing_blocks`.
     """

@@ -1,11 +1,11 @@
 """Attacks on model `fm`, a factorization machine.
 
 A gradient of this model is e (1, u), where e is the error and u the person's taste vector: its first entry is the error
-itself. Without the prior term, an upload is the matrix X = e (1, u)ᵀ + noise, with one row per item. The first singular
+itself. Without the prior term, a report is the matrix X = e (1, u)ᵀ + noise, with one row per item. The first singular
 vector of X, divided by its first entry, is (1, u), which gives e. Every rating then follows up to the person's bias w,
 because r = e + w + x_j · (1, u), where the row x_j of item j is public.
 
-In each round the bias moves by a multiple of the mean error over all rated items. Protocols `plain` and `isgld` upload
+In each round the bias moves by a multiple of the mean error over all rated items. Protocols `plain` and `isgld` report
 all of these errors, so the attack can add up the moves from the first round on. Of the biases close to this sum, the
 attack chooses the one that brings the ratings closest to the levels that people can give.
 """
@@ -20,7 +20,7 @@ from hushrec.arrays import FloatArray, IntArray
 from hushrec.audit.findings import EXACT, Finding
 from hushrec.audit.judge import abs_cosines, judge_existence
 from hushrec.audit.masked.watched import Named
-from hushrec.audit.observation import Observation, Upload
+from hushrec.audit.observation import MaybeReport, Observation
 from hushrec.audit.observed_run import Truth, item_popularity, record
 from hushrec.audit.rank_one import first_direction, without_prior
 from hushrec.audit.rating_levels import RatingLevels
@@ -34,13 +34,13 @@ from hushrec.simulation.settings import Settings
 
 PEOPLE = 50  # largest number of people to attack by default
 SURE = 20.0  # log odds of the item with the largest error of a person
-RECENT = 60  # number of last uploads that share one direction, over which ratings are averaged
+RECENT = 60  # number of last reports that share one direction, over which ratings are averaged
 BIASES = np.linspace(-0.5, 0.5, 201)  # candidates for the bias, relative to the sum of its moves
 WIDE = np.linspace(-2.5, 2.5, 1001)  # candidates for a bias whose moves are not known
 
 
 class MachineParts(NamedTuple):
-    """One upload, decomposed: items, errors, the person's vector (1, u), and the ratings minus the person's bias."""
+    """One report, decomposed: items, errors, the person's vector (1, u), and the ratings minus the person's bias."""
 
     items: IntArray
     errors: FloatArray
@@ -50,7 +50,7 @@ class MachineParts(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class MachineReading:
-    """What an attack recovers from all uploads of one person: ratings, sizes of errors, and taste vector."""
+    """What an attack recovers from all reports of one person: ratings, sizes of errors, and taste vector."""
 
     ratings: FloatArray = field(repr=False)  # (n_items,), NaN for items that were not reported
     sizes: FloatArray = field(repr=False)  # mean |e| of each item over its reports; 0 for items without a report
@@ -58,41 +58,41 @@ class MachineReading:
 
 
 def take_apart(
-    model: FactorizationMachine, announcement: ItemVectors, upload: Upload, direction: FloatArray | None = None
+    model: FactorizationMachine, announcement: ItemVectors, report: MaybeReport, direction: FloatArray | None = None
 ) -> MachineParts | None:
-    """Return the decomposition of an upload, or None if it has no item or no usable direction.
+    """Return the decomposition of a report, or None if it has no item or no usable direction.
 
-    The vector (1, u) comes from the given `direction` or, by default, from the upload itself.
+    The vector (1, u) comes from the given `direction` or, by default, from the report itself.
     """
-    if upload is None or len(upload.items) == 0:
+    if report is None or len(report.items) == 0:
         return None
-    rows, _ = without_prior(announcement, upload)
+    rows, _ = without_prior(announcement, report)
     direction = first_direction(rows) if direction is None else direction
     if abs(direction[0]) < 1e-9:
         return None
     direction = direction / direction[0]
     errors = rows @ direction / (direction @ direction)
-    public = model.item_rows(announcement.item_vectors.astype(np.float64))[upload.items]
-    return MachineParts(upload.items, errors, direction, errors + public @ direction)
+    public = model.item_rows(announcement.item_vectors.astype(np.float64))[report.items]
+    return MachineParts(report.items, errors, direction, errors + public @ direction)
 
 
-def read_uploads(
+def read_reports(
     model: FactorizationMachine,
     announcements: Sequence[ItemVectors],
-    uploads: Sequence[Upload],
+    reports: Sequence[MaybeReport],
     levels: RatingLevels,
     *,
     follows_bias: bool,
 ) -> MachineReading:
-    """Return the ratings, the sizes of errors and the taste vector that one person's uploads reveal.
+    """Return the ratings, the sizes of errors and the taste vector that one person's reports reveal.
 
-    Set `follows_bias` if every upload holds all rated items. The attack then adds up the moves of the bias and reads
-    the last upload. Otherwise an upload holds a few rated items among fake ones, and the attack reads the last `RECENT`
-    uploads together, along one common direction.
+    Set `follows_bias` if every report holds all rated items. The attack then adds up the moves of the bias and reads
+    the last report. Otherwise a report holds a few rated items among fake ones, and the attack reads the last `RECENT`
+    reports together, along one common direction.
     """
-    pairs = list(zip(announcements, uploads, strict=True))
+    pairs = list(zip(announcements, reports, strict=True))
     direction = None if follows_bias else pooled(pairs[-RECENT:])
-    parts = [take_apart(model, announcement, upload, direction) for announcement, upload in pairs]
+    parts = [take_apart(model, announcement, report, direction) for announcement, report in pairs]
     n_items = announcements[0].terms.n_items
     seen = [(announcement, one) for (announcement, _), one in zip(pairs, parts, strict=True) if one is not None]
     if not seen:
@@ -106,9 +106,9 @@ def read_uploads(
     return MachineReading(levels.nearest(values + bias), np.nan_to_num(sizes), late[-1][1].direction[1:])
 
 
-def pooled(pairs: Sequence[tuple[ItemVectors, Upload]]) -> FloatArray | None:
-    """Return the common direction (first singular vector) of several uploads, or None if all of them are empty."""
-    rows = [without_prior(announcement, upload)[0] for announcement, upload in pairs if upload is not None]
+def pooled(pairs: Sequence[tuple[ItemVectors, MaybeReport]]) -> FloatArray | None:
+    """Return the common direction (first singular vector) of several reports, or None if all of them are empty."""
+    rows = [without_prior(announcement, report)[0] for announcement, report in pairs if report is not None]
     return first_direction(np.concatenate(rows)) if rows else None
 
 
@@ -175,8 +175,8 @@ def attack_machine(
     protocol, name = observation.protocol, "first entries of gradients"
     follows = protocol.selection is None
     found = [
-        read_uploads(model, observation.announcements, uploads, observation.levels, follows_bias=follows)
-        for uploads in observation.uploads
+        read_reports(model, observation.announcements, reports, observation.levels, follows_bias=follows)
+        for reports in observation.reports
     ]
     sizes = np.array([np.where(np.isnan(one.ratings), one.sizes, one.sizes + follows) for one in found])
     scale = np.maximum(sizes.max(axis=1, keepdims=True), 1e-12)

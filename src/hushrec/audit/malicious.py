@@ -12,8 +12,8 @@ import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.audit.attacks.marking import MarkingServer, can_mark
-from hushrec.audit.attacks.value import read_last_upload
-from hushrec.audit.devices import make_device, upload_of
+from hushrec.audit.attacks.value import read_last_report
+from hushrec.audit.devices import make_device, report_of
 from hushrec.audit.findings import Finding
 from hushrec.audit.observation import Observation
 from hushrec.audit.rank_one import Trace, take_apart
@@ -31,7 +31,7 @@ CLAIM = "none: a malicious server is not covered; devices refuse tables of absur
 
 
 class CraftedTable(Protocol):
-    """A way to choose the item vectors to send to one victim, from what the victim's uploads so far reveal."""
+    """A way to choose the item vectors to send to one victim, from what the victim's reports so far reveal."""
 
     @property
     def name(self) -> str: ...
@@ -73,7 +73,7 @@ class LoudRow:
 
 @dataclass(frozen=True)
 class OrthogonalRows:
-    """A table of unit rows orthogonal to the victim's user vector, as estimated from the uploads so far."""
+    """A table of unit rows orthogonal to the victim's user vector, as estimated from the reports so far."""
 
     name: str = "malicious V, orthogonal rows"
 
@@ -168,7 +168,7 @@ def _mark(problem: GradientProblem, user: int, rng: np.random.Generator) -> Mark
     device = make_device(problem, user, seed=problem.seed + 4)
     for round_number in range(1, min(server.n_rounds, problem.terms.max_rounds) + 1):
         announcement = server.announce(round_number)
-        server.receive(announcement, upload_of(device, announcement))
+        server.receive(announcement, report_of(device, announcement))
     return server
 
 
@@ -217,9 +217,9 @@ def _read(
     for round_number in range(1, rounds + 1):
         announcement = ItemVectors(terms, round_number, table.vectors(terms, seen, rng=rng))
         try:
-            upload = upload_of(device, announcement)
+            report = report_of(device, announcement)
         except RemoteProtocolError:
             return np.full(terms.n_items, np.nan)
-        if upload is not None:
-            seen = Trace((*seen.parts, take_apart(announcement, upload, seen.direction)))
-    return read_last_upload(seen, protocol, terms, levels)
+        if report is not None:
+            seen = Trace((*seen.parts, take_apart(announcement, report, seen.direction)))
+    return read_last_report(seen, protocol, terms, levels)

@@ -22,12 +22,12 @@ from hushrec.protocols.gradient.messages import GradientReport, ItemVectors, Ter
 from hushrec.protocols.gradient.protocols import GradientProtocol
 from hushrec.scale import HIGHEST, LOWEST
 
-Upload = GradientReport | None  # None: the device reported no item in that round
+MaybeReport = GradientReport | None  # None: the device reported no item in that round
 
 
 @dataclass(frozen=True, eq=False)
 class Observation:
-    """Everything that a server sees of one run: its own announcements, and the uploads of a few people, the victims.
+    """Everything that a server sees of one run: its own announcements, and the reports of a few people, the victims.
 
     The attacker knows the protocol and its budgets, but not the probabilities that a device calibrates from its own
     number of ratings.
@@ -35,8 +35,8 @@ class Observation:
 
     protocol: GradientProtocol
     announcements: tuple[ItemVectors, ...] = field(repr=False)  # one per round, in order
-    uploads: tuple[tuple[Upload, ...], ...] = field(repr=False)  # per victim, per round
-    crowd: tuple[tuple[Upload, ...], ...] = field(repr=False)  # per person of a crowd, per round of the last few
+    reports: tuple[tuple[MaybeReport, ...], ...] = field(repr=False)  # per victim, per round
+    crowd: tuple[tuple[MaybeReport, ...], ...] = field(repr=False)  # per person of a crowd, per round of the last few
     popularity: FloatArray = field(repr=False)  # (n_items,) share of *other* people who rated each item
     finish_seconds: FloatArray | None = field(default=None, repr=False)  # (n_victims, n_rounds)
     levels: RatingLevels = WHOLE_STARS  # the ratings that people can give
@@ -47,7 +47,7 @@ class Observation:
 
     @property
     def n_victims(self) -> int:
-        return len(self.uploads)
+        return len(self.reports)
 
     @property
     def n_rounds(self) -> int:
@@ -57,10 +57,10 @@ class Observation:
     def selection_counts(self) -> IntArray:
         """The number of rounds in which each victim reported each item, `(n_victims, n_items)`."""
         counts = np.zeros((self.n_victims, self.terms.n_items), dtype=np.int64)
-        for victim, uploads in enumerate(self.uploads):
-            for upload in uploads:
-                if upload is not None:
-                    counts[victim, upload.items] += 1
+        for victim, reports in enumerate(self.reports):
+            for report in reports:
+                if report is not None:
+                    counts[victim, report.items] += 1
         return counts
 
     @cached_property
@@ -82,23 +82,23 @@ class Observation:
 
     @cached_property
     def pooled_directions(self) -> FloatArray:
-        """The direction of each victim's user vector, `(n_victims, width)`, fitted to the later half of the uploads."""
+        """The direction of each victim's user vector, `(n_victims, width)`, fitted to the later half of the reports."""
         start = self.n_rounds // 2
         return np.array(
             [
-                pooled_direction(self.announcements[start:], uploads[start:], self.public_direction)
-                for uploads in self.uploads
+                pooled_direction(self.announcements[start:], reports[start:], self.public_direction)
+                for reports in self.reports
             ]
         )
 
     @cached_property
     def traces(self) -> tuple[Trace, ...]:
-        """Every victim's uploads, each decomposed into a direction and one amplitude per item."""
-        return tuple(trace(self.announcements, uploads) for uploads in self.uploads)
+        """Every victim's reports, each decomposed into a direction and one amplitude per item."""
+        return tuple(trace(self.announcements, reports) for reports in self.reports)
 
     @cached_property
     def laws(self) -> tuple[list[ErrorLaw] | None, ...]:
-        """For every victim, the `ErrorLaw` of each upload, or None if the protocol has no fake errors."""
+        """For every victim, the `ErrorLaw` of each report, or None if the protocol has no fake errors."""
         fake_range = self.protocol.fake_range
         if fake_range is None:
             return (None,) * self.n_victims
@@ -134,6 +134,6 @@ class Observation:
         return self._rounds(slice(-n_rounds, None))
 
     def _rounds(self, part: slice) -> "Observation":
-        uploads = tuple(uploads[part] for uploads in self.uploads)
+        reports = tuple(reports[part] for reports in self.reports)
         announcements = self.announcements[part]
-        return Observation(self.protocol, announcements, uploads, (), self.popularity, levels=self.levels)
+        return Observation(self.protocol, announcements, reports, (), self.popularity, levels=self.levels)

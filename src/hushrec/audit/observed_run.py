@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
-from hushrec.audit.observation import Observation, Upload
+from hushrec.audit.observation import MaybeReport, Observation
 from hushrec.audit.rating_levels import RatingLevels
 from hushrec.audit.statistics import BoolArray
 from hushrec.engines import run_round
@@ -31,8 +31,8 @@ class Truth:
         return np.asarray(self.rated.sum(axis=1))
 
 
-CROWD_ROUNDS = 20  # number of last rounds in which the crowd's uploads are kept
-Round = tuple[ItemVectors, dict[int, Upload]]  # the announcement, and the upload of each person
+CROWD_ROUNDS = 20  # number of last rounds in which the crowd's reports are kept
+Round = tuple[ItemVectors, dict[int, MaybeReport]]  # the announcement, and the report of each person
 
 
 def record(
@@ -40,12 +40,12 @@ def record(
 ) -> tuple[Observation, Truth, GradientEngine]:
     """Train for all rounds of the terms; return what the server saw, the truth, and the trained engine.
 
-    The observation holds all uploads of the victims, and the crowd's uploads of the last `CROWD_ROUNDS` rounds.
+    The observation holds all reports of the victims, and the crowd's reports of the last `CROWD_ROUNDS` rounds.
     `popularity` is the share of other people who rated each item.
     """
     announcements: list[ItemVectors] = []
-    reports: list[list[Upload]] = []
-    late: list[list[Upload]] = []
+    reports: list[list[MaybeReport]] = []
+    late: list[list[MaybeReport]] = []
     for played, (announcement, sent) in _play(problem, victims, crowd):
         engine = played
         announcements.append(announcement)
@@ -63,7 +63,7 @@ def record(
 
 
 def _play(problem: GradientProblem, victims: IntArray, crowd: IntArray) -> Iterator[tuple[GradientEngine, Round]]:
-    """Train on the CPU engine; after each round, yield the engine, its announcement and the recorded uploads."""
+    """Train on the CPU engine; after each round, yield the engine, its announcement and the recorded reports."""
     engine = CpuEngine(problem, record_users=[int(user) for user in victims])
     for round_number in range(1, problem.terms.max_rounds + 1):
         if round_number == max(1, problem.terms.max_rounds - CROWD_ROUNDS + 1):
@@ -72,7 +72,7 @@ def _play(problem: GradientProblem, victims: IntArray, crowd: IntArray) -> Itera
             engine = everybody
         announcement = ItemVectors(problem.terms, round_number, engine.item_vectors)
         run_round(engine)
-        sent: dict[int, Upload] = {user: narrow(report) for user, report in engine.recorded.pop().items()}
+        sent: dict[int, MaybeReport] = {user: narrow(report) for user, report in engine.recorded.pop().items()}
         yield engine, (narrow_vectors(announcement), sent)
 
 

@@ -1,6 +1,6 @@
 """Evidence about items that were never reported, from how the user vector moves between rounds.
 
-A device learns from all its ratings, and consecutive uploads reveal the direction of its user vector before (u) and
+A device learns from all its ratings, and consecutive reports reveal the direction of its user vector before (u) and
 after (u') a step. Recovered ratings give the norms of both vectors, so the step is known up to noise. With the number h
 of ratings and the errors e = r − u·v,
 
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
-from hushrec.audit.rank_one import Trace, UploadParts
+from hushrec.audit.rank_one import ReportParts, Trace
 from hushrec.audit.rating_grid import RecoveredRatings
 from hushrec.audit.rating_levels import WHOLE_STARS, RatingLevels
 from hushrec.protocols.gradient.messages import ItemVectors
@@ -84,16 +84,16 @@ def _evidence(steps: list[Equations], chances: FloatArray) -> FloatArray:
 
 
 def _equations(
-    before: UploadParts,
-    after: UploadParts,
+    before: ReportParts,
+    after: ReportParts,
     found: RecoveredRatings,
     announcements: tuple[ItemVectors, ...],
     unknown: IntArray,
     levels: RatingLevels,
 ) -> Equations | None:
-    """Return the equations of the step between two uploads.
+    """Return the equations of the step between two reports.
 
-    Return None if the uploads are not of consecutive rounds, or if the norm of a user vector is unknown.
+    Return None if the reports are not of consecutive rounds, or if the norm of a user vector is unknown.
     """
     here, there = norm_of(before, found), norm_of(after, found)
     if after.round_number != before.round_number + 1 or here is None or there is None:
@@ -121,10 +121,10 @@ def _equations(
     )
 
 
-def norm_of(part: UploadParts, found: RecoveredRatings) -> float | None:
-    """Return the norm c of the user vector in one upload, from known ratings r, which satisfy a = c r − c² û·v.
+def norm_of(part: ReportParts, found: RecoveredRatings) -> float | None:
+    """Return the norm c of the user vector in one report, from known ratings r, which satisfy a = c r − c² û·v.
 
-    Here a is the amplitude and û·v the score of an item. Return None if the upload has no item with a known rating, or
+    Here a is the amplitude and û·v the score of an item. Return None if the report has no item with a known rating, or
     if its known ratings contradict each other.
     """
     known = np.flatnonzero(found.log_odds[part.items] > SURE)

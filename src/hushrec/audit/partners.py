@@ -18,7 +18,7 @@ from scipy.ndimage import gaussian_filter1d
 from scipy.sparse import csr_array
 
 from hushrec.arrays import FloatArray, IntArray
-from hushrec.audit.rank_one import Trace, UploadParts
+from hushrec.audit.rank_one import ReportParts, Trace
 from hushrec.audit.statistics import BoolArray
 from hushrec.protocols.gradient.messages import ItemVectors
 
@@ -54,7 +54,7 @@ def evidence_of_partners(
     return evidence
 
 
-def partner_scores(part: UploadParts, norms: FloatArray) -> tuple[FloatArray, FloatArray]:
+def partner_scores(part: ReportParts, norms: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return the partner's score for each negative amplitude, and its standard deviation, each `(n_norms, n_negative)`.
 
     `norms`, `(n_norms, 1)`, holds candidates for the norm of the user vector. An entry is NaN if the norm is too small
@@ -66,7 +66,7 @@ def partner_scores(part: UploadParts, norms: FloatArray) -> tuple[FloatArray, Fl
     return part.scores[negative] + np.log(room / size) / norms, part.noise / (size * room)
 
 
-def likeliest_norm(part: UploadParts, scores: FloatArray, known: IntArray, share: float) -> float | None:
+def likeliest_norm(part: ReportParts, scores: FloatArray, known: IntArray, share: float) -> float | None:
     """Return the norm of the user vector under which the partners' scores are most likely; None if noise hides them.
 
     A rated item's score is modelled as a draw from the scores of the `known` items with probability `share`, otherwise
@@ -98,8 +98,8 @@ def _smooth(scores: FloatArray, edges: FloatArray) -> FloatArray:
 Explained = tuple[FloatArray, IntArray, IntArray]  # densities, items, and the number of items of each score
 
 
-def _explained(part: UploadParts, scores: FloatArray, known: IntArray, possible: IntArray, share: float) -> Explained:
-    """Return the items that can explain each partner's score in one upload, and the score's density under each item.
+def _explained(part: ReportParts, scores: FloatArray, known: IntArray, possible: IntArray, share: float) -> Explained:
+    """Return the items that can explain each partner's score in one report, and the score's density under each item.
 
     The densities and the items (as indices into `possible`) of all scores are concatenated. The last array has the
     number of items of each score.

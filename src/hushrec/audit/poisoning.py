@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
-from hushrec.audit.devices import make_device, upload_of
+from hushrec.audit.devices import make_device, report_of
 from hushrec.audit.findings import Finding
 from hushrec.audit.statistics import share_interval
 from hushrec.client import Client
@@ -141,6 +141,6 @@ def honest_norm(stage: Stage) -> float:
     The longest gradient matters because a server refuses a whole report if one gradient exceeds the norm bound.
     """
     announcement = ItemVectors(stage.problem.terms, stage.last_round + 1, stage.item_vectors)
-    uploads = [upload_of(trained_device(stage, int(user)), announcement) for user in stage.people]
-    longest = [np.linalg.norm(upload.gradients, axis=1).max() for upload in uploads if upload is not None]
+    reports = [report_of(trained_device(stage, int(user)), announcement) for user in stage.people]
+    longest = [np.linalg.norm(report.gradients, axis=1).max() for report in reports if report is not None]
     return float(np.quantile(longest, 0.99))

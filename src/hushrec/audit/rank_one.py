@@ -1,6 +1,6 @@
-"""The rank-one attack: all gradients of one upload are parallel to the sender's user vector u.
+"""The rank-one attack: all gradients of one report are parallel to the sender's user vector u.
 
-Without the public prior term, and divided by η_t N, an upload is a matrix with one row per item,
+Without the public prior term, and divided by η_t N, a report is a matrix with one row per item,
 
     X = e uᵀ + noise with standard deviation 1 / (√η_t N),
 
@@ -16,13 +16,13 @@ import numpy as np
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.protocols.gradient.messages import GradientReport, ItemVectors
 
-RECENT = 5  # number of last uploads that determine the direction of a trace
+RECENT = 5  # number of last reports that determine the direction of a trace
 ALIKE = 0.85  # mean squared cosine of people's vectors with the public direction
 
 
 @dataclass(frozen=True, eq=False)
-class UploadParts:
-    """One upload, decomposed into the direction û of the user vector and one amplitude (error times ‖u‖) per item."""
+class ReportParts:
+    """One report, decomposed into the direction û of the user vector and one amplitude (error times ‖u‖) per item."""
 
     round_number: int
     items: IntArray = field(repr=False)
@@ -35,21 +35,21 @@ class UploadParts:
 
     @property
     def strength(self) -> float:
-        """The first singular value of the upload; a larger value means a more precise direction."""
+        """The first singular value of the report; a larger value means a more precise direction."""
         return float(np.sqrt(self.amplitudes @ self.amplitudes)) + 1e-12
 
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """All uploads of one person, each decomposed into direction and amplitudes, with consistent signs."""
+    """All reports of one person, each decomposed into direction and amplitudes, with consistent signs."""
 
-    parts: tuple[UploadParts, ...] = field(repr=False)
+    parts: tuple[ReportParts, ...] = field(repr=False)
 
     @property
     def direction(self) -> FloatArray | None:
-        """The mean of the last few directions, weighted by their precision, as a unit vector; None without uploads.
+        """The mean of the last few directions, weighted by their precision, as a unit vector; None without reports.
 
-        A single upload would not suffice: an upload without real errors has a random direction, and would give all
+        A single report would not suffice: a report without real errors has a random direction, and would give all
         later directions a random sign.
         """
         if not self.parts:
@@ -58,35 +58,35 @@ class Trace:
         return np.asarray(mean / np.linalg.norm(mean))
 
 
-def trace(announcements: Sequence[ItemVectors], uploads: Sequence[GradientReport | None]) -> Trace:
-    """Return the decomposed uploads of one person, in the order of rounds, without the empty ones.
+def trace(announcements: Sequence[ItemVectors], reports: Sequence[GradientReport | None]) -> Trace:
+    """Return the decomposed reports of one person, in the order of rounds, without the empty ones.
 
     The sign of a singular vector is arbitrary. User vectors start with positive entries, so the first direction is
     chosen to have a positive sum. Each later direction is chosen to have a positive scalar product with
     `Trace.direction` so far.
     """
     seen = Trace(())
-    for announcement, upload in zip(announcements, uploads, strict=True):
-        if upload is not None:
-            seen = Trace((*seen.parts, take_apart(announcement, upload, seen.direction)))
+    for announcement, report in zip(announcements, reports, strict=True):
+        if report is not None:
+            seen = Trace((*seen.parts, take_apart(announcement, report, seen.direction)))
     return seen
 
 
-def take_apart(announcement: ItemVectors, upload: GradientReport, towards: FloatArray | None) -> UploadParts:
-    """Return the decomposition of one upload into its direction and amplitudes.
+def take_apart(announcement: ItemVectors, report: GradientReport, towards: FloatArray | None) -> ReportParts:
+    """Return the decomposition of one report into its direction and amplitudes.
 
     The sign of the direction is chosen so that its scalar product with `towards` is positive or, if `towards` is None,
     so that its entries have a positive sum.
     """
-    vectors = announcement.item_vectors[upload.items].astype(np.float64)
-    scaled, noise = without_prior(announcement, upload)
+    vectors = announcement.item_vectors[report.items].astype(np.float64)
+    scaled, noise = without_prior(announcement, report)
     direction = first_direction(scaled, towards)
     if direction @ (np.ones_like(direction) if towards is None else towards) < 0:
         direction = -direction
     amplitudes = scaled @ direction
-    return UploadParts(
+    return ReportParts(
         round_number=announcement.round_number,
-        items=upload.items,
+        items=report.items,
         amplitudes=amplitudes,
         direction=direction,
         scores=vectors @ direction,
@@ -96,15 +96,15 @@ def take_apart(announcement: ItemVectors, upload: GradientReport, towards: Float
     )
 
 
-def without_prior(announcement: ItemVectors, upload: GradientReport) -> tuple[FloatArray, float]:
-    """Return an upload without its public prior term, divided by η_t N, and the standard deviation of its noise.
+def without_prior(announcement: ItemVectors, report: GradientReport) -> tuple[FloatArray, float]:
+    """Return a report without its public prior term, divided by η_t N, and the standard deviation of its noise.
 
     The first result is X = e uᵀ + noise, with one row per reported item.
     """
     terms = announcement.terms
     step_size = terms.step_size(announcement.round_number)
-    prior = step_size * announcement.item_vectors[upload.items].astype(np.float64) * terms.item_regularization
-    scaled = (upload.gradients + prior) / (step_size * terms.data_weight)
+    prior = step_size * announcement.item_vectors[report.items].astype(np.float64) * terms.item_regularization
+    scaled = (report.gradients + prior) / (step_size * terms.data_weight)
     return np.asarray(scaled), float(1 / (np.sqrt(step_size) * terms.data_weight))
 
 
@@ -126,8 +126,8 @@ def first_direction(rows: FloatArray, start: FloatArray | None = None) -> FloatA
     return np.asarray(vectors[:, -1])
 
 
-def stacked_direction(parts: Sequence[UploadParts]) -> FloatArray:
-    """Return one unit vector that combines the directions of several uploads, each weighted by its precision."""
+def stacked_direction(parts: Sequence[ReportParts]) -> FloatArray:
+    """Return one unit vector that combines the directions of several reports, each weighted by its precision."""
     rows = np.array([part.direction * part.strength / part.noise for part in parts])
     direction = first_direction(rows, parts[-1].direction)
     return direction if direction @ parts[-1].direction >= 0 else -direction
@@ -140,9 +140,9 @@ def likely_direction(table: FloatArray, known: FloatArray) -> FloatArray:
 
 
 def pooled_direction(
-    announcements: Sequence[ItemVectors], uploads: Sequence[GradientReport | None], public: FloatArray
+    announcements: Sequence[ItemVectors], reports: Sequence[GradientReport | None], public: FloatArray
 ) -> FloatArray:
-    """Return one direction fitted to the gradients of many uploads, for noise that hides it in a single upload.
+    """Return one direction fitted to the gradients of many reports, for noise that hides it in a single report.
 
     While the user vector moves little, the gradients X = a ûᵀ + noise of all rounds are almost parallel. Let the
     amplitudes a have variance A², the noise variance τ², and let û be close to the direction w = `public`. The most
@@ -150,11 +150,11 @@ def pooled_direction(
 
         Σ XᵀX / τ² · A² / (A² + τ²) / 2 + κ w wᵀ.
 
-    A² is estimated by the mean square of the uploads minus that of their noise. κ is the precision with which w
+    A² is estimated by the mean square of the reports minus that of their noise. κ is the precision with which w
     predicts û.
     """
-    sent = zip(announcements, uploads, strict=True)
-    seen = [without_prior(announcement, upload) for announcement, upload in sent if upload is not None]
+    sent = zip(announcements, reports, strict=True)
+    seen = [without_prior(announcement, report) for announcement, report in sent if report is not None]
     width = len(public)
     excess = sum(float((rows**2).sum()) - rows.size * noise**2 for rows, noise in seen)
     power = max(excess / max(sum(len(rows) for rows, _ in seen), 1), 0.0)  # A²

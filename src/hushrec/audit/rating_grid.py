@@ -1,6 +1,6 @@
 """Recover ratings from amplitudes, using that a rating takes one of few values and is the same in every round.
 
-An upload reveals the amplitudes a = e ‖u‖ and the direction û = u / ‖u‖ (see `rank_one`). For a rated item with vector
+A report reveals the amplitudes a = e ‖u‖ and the direction û = u / ‖u‖ (see `rank_one`). For a rated item with vector
 v, the rating is
 
     r = a / c + c û·v,        where c = ‖u‖ is the only unknown.
@@ -8,7 +8,7 @@ v, the rating is
 It must be one of the levels that people can give (such as 1, …, 5 stars), *and* the same whenever the item is reported.
 With a wrong c, ratings fall between levels. A fake error gives a different rating in each round. `recover_ratings`
 finds the c of every round and compares, for each item, the hypothesis "fake" with "rated" at each level. If all
-reported items are rated, two uploads suffice (`two_upload_norms`). On a continuous scale, c follows from the agreement
+reported items are rated, two reports suffice (`two_report_norms`). On a continuous scale, c follows from the agreement
 between rounds.
 """
 
@@ -20,13 +20,13 @@ from scipy.stats import trim_mean
 
 from hushrec.arrays import FloatArray
 from hushrec.audit.error_laws import ErrorLaw, fit_laws
-from hushrec.audit.rank_one import Trace, UploadParts
+from hushrec.audit.rank_one import ReportParts, Trace
 from hushrec.audit.rating_levels import WHOLE_STARS, RatingLevels
 from hushrec.protocols.gradient.messages import Terms
 from hushrec.protocols.gradient.protocols import GradientProtocol
 
 SHARE_REAL = 0.05  # prior share of rated items, about h / m
-SEARCH_ROUNDS = 20  # number of last uploads in which the first c is searched
+SEARCH_ROUNDS = 20  # number of last reports in which the first c is searched
 FLOOR = 0.005  # deviation of a recovered rating besides that of the noise: rounding, the spacing of candidates for c
 USUAL_NORM = 2.0  # typical norm of a user vector
 BLUR = 0.1  # scale of Laplace noise above which levels do not help to find c
@@ -38,11 +38,11 @@ OUTLIERS = 0.05  # share of rounds whose c may be wrong
 
 @dataclass(frozen=True, eq=False)
 class RecoveredRatings:
-    """The ratings recovered from one person's uploads; an item never reported has log odds 0 and rating NaN."""
+    """The ratings recovered from one person's reports; an item never reported has log odds 0 and rating NaN."""
 
     log_odds: FloatArray = field(repr=False)  # (n_items,) evidence that the item is rated, in nats
     ratings: FloatArray = field(repr=False)  # (n_items,) likeliest rating if rated, NaN if never reported
-    norms: FloatArray = field(repr=False)  # ‖u‖ per upload
+    norms: FloatArray = field(repr=False)  # ‖u‖ per report
 
 
 def recover_ratings(
@@ -52,9 +52,9 @@ def recover_ratings(
     laws: list[ErrorLaw] | None = None,
     levels: RatingLevels = WHOLE_STARS,
 ) -> RecoveredRatings:
-    """Return which items one person has rated, and the ratings, as recovered from all uploads of the person.
+    """Return which items one person has rated, and the ratings, as recovered from all reports of the person.
 
-    `laws` holds the distributions of amplitudes per upload (see `fit_laws`). By default they are fitted here.
+    `laws` holds the distributions of amplitudes per report (see `fit_laws`). By default they are fitted here.
     """
     if not trace.parts:
         return RecoveredRatings(np.zeros(terms.n_items), np.full(terms.n_items, np.nan), np.empty(0))
@@ -77,10 +77,10 @@ def recover_ratings(
     return RecoveredRatings(np.where(seen, log_odds, 0.0), np.where(seen, best, np.nan), norms)
 
 
-def _likely_norm(parts: tuple[UploadParts, ...], laws: list[ErrorLaw], mean_rating: float) -> float:
+def _likely_norm(parts: tuple[ReportParts, ...], laws: list[ErrorLaw], mean_rating: float) -> float:
     """Return a rough estimate of the norm ‖u‖: the one with which the predictions ‖u‖ û·v have the mean rating.
 
-    Uploads are weighted by the precision of their direction û, because an upload without real errors has a random one.
+    Reports are weighted by the precision of their direction û, because a report without real errors has a random one.
     """
     sure = [(part.strength / part.noise) ** 2 for part in parts]
     mean_score = abs(float(np.average([usual(part.scores) for part in parts], weights=sure)))
@@ -91,10 +91,10 @@ def _likely_norm(parts: tuple[UploadParts, ...], laws: list[ErrorLaw], mean_rati
 
 @dataclass(frozen=True, eq=False)
 class Sweep:
-    """The result of one pass over all uploads.
+    """The result of one pass over all reports.
 
     `evidence`, `(n_items, n_levels)`, is the log-likelihood ratio of "rated at this level" to "fake". `norms` has the
-    norm of the user vector in each upload. `trust` is the probability that the norm from which the pass started is
+    norm of the user vector in each report. `trust` is the probability that the norm from which the pass started is
     right.
     """
 
@@ -105,7 +105,7 @@ class Sweep:
 
 
 def _search_norm(
-    parts: tuple[UploadParts, ...], laws: list[ErrorLaw], levels: RatingLevels
+    parts: tuple[ReportParts, ...], laws: list[ErrorLaw], levels: RatingLevels
 ) -> list[tuple[float, float]]:
     """Return candidates for the norm ‖u‖, each with its probability, the best first.
 
@@ -140,11 +140,11 @@ def _sweep(
     widths: tuple[float, int],
     chained: bool,
 ) -> Sweep:
-    """Estimate the norm ‖u‖ of each upload, from the last to the first, and add up the evidence of all uploads.
+    """Estimate the norm ‖u‖ of each report, from the last to the first, and add up the evidence of all reports.
 
     `evidence`, `(n_items, n_levels)`, is ln(P(amplitudes | rated at this level) / P(amplitudes | fake)). With
-    `chained`, the search for the norm of an upload starts from the norm of the following upload, and uses the evidence
-    that this pass has added up so far. Otherwise it starts from the given norm of the upload, and uses the given
+    `chained`, the search for the norm of a report starts from the norm of the following report, and uses the evidence
+    that this pass has added up so far. Otherwise it starts from the given norm of the report, and uses the given
     evidence. `widths` is the range of ln ‖u‖ on both sides of the start, and the number of candidates in it.
     """
     width, count = widths
@@ -175,7 +175,7 @@ def _sweep(
 
 
 def _grid_density(
-    part: UploadParts, levels: RatingLevels, norms: FloatArray, chances: FloatArray
+    part: ReportParts, levels: RatingLevels, norms: FloatArray, chances: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Return two densities of each amplitude under the hypothesis that its item is rated.
 
@@ -193,7 +193,7 @@ def _grid_density(
     return weights * density, each
 
 
-def _spread(part: UploadParts, c: FloatArray, coarseness: float) -> FloatArray:
+def _spread(part: ReportParts, c: FloatArray, coarseness: float) -> FloatArray:
     """Return the standard deviation of each recovered rating, due to noise in its amplitude and in the direction.
 
     On a continuous scale, `coarseness` adds the distance between a rating and its nearest level.
@@ -202,8 +202,8 @@ def _spread(part: UploadParts, c: FloatArray, coarseness: float) -> FloatArray:
     return np.asarray(np.sqrt(own + coarseness**2))
 
 
-def two_upload_norms(trace: Trace, terms: Terms) -> tuple[FloatArray, FloatArray]:
-    """Return the norm ‖u‖ in every upload but the last, and a weight for each, if all rated items are reported.
+def two_report_norms(trace: Trace, terms: Terms) -> tuple[FloatArray, FloatArray]:
+    """Return the norm ‖u‖ in every report but the last, and a weight for each, if all rated items are reported.
 
     The user vector becomes u' = u (1 − η Λ) + η N mean(e v). With x = ‖u‖² and amplitudes a = e ‖u‖, u' is parallel to
     x û (1 − η Λ) + η N mean(a v). Least squares gives x, as in the attack on two consecutive uploads of [Chai2021]. The
@@ -227,9 +227,9 @@ def _across(vector: FloatArray, direction: FloatArray) -> FloatArray:
 def _recover_unhidden(trace: Trace, terms: Terms) -> RecoveredRatings:
     """Return the recovered ratings under a protocol without selection, in which every reported item is rated.
 
-    The rating of an item is the weighted median over rounds of a / c + c û·v, with c = ‖u‖ from `two_upload_norms`.
+    The rating of an item is the weighted median over rounds of a / c + c û·v, with c = ‖u‖ from `two_report_norms`.
     """
-    norms, weights = two_upload_norms(trace, terms)
+    norms, weights = two_report_norms(trace, terms)
     log_odds, ratings = np.zeros(terms.n_items), np.full(terms.n_items, np.nan)
     log_odds[trace.parts[0].items] = CERTAIN
     if len(norms):
@@ -238,8 +238,8 @@ def _recover_unhidden(trace: Trace, terms: Terms) -> RecoveredRatings:
     return RecoveredRatings(log_odds, ratings, norms)
 
 
-def ratings_of_upload(part: UploadParts, levels: RatingLevels = WHOLE_STARS, noise: float = 0.0) -> FloatArray:
-    """Return the ratings in one upload whose items are all rated; `noise` is the scale of their Laplace noise.
+def ratings_of_report(part: ReportParts, levels: RatingLevels = WHOLE_STARS, noise: float = 0.0) -> FloatArray:
+    """Return the ratings in one report whose items are all rated; `noise` is the scale of their Laplace noise.
 
     The norm c = ‖u‖ must give the mean rating r̄ that people give: mean(a) / c + c mean(û·v) = r̄, which has two roots.
     If noise does not hide the levels, c is the value within a factor of 1.8 of either root that brings the ratings

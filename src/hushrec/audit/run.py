@@ -12,7 +12,7 @@ from hushrec.audit.attacks.combined import EXISTENCE
 from hushrec.audit.attacks.existence import ConsistentRatings, OppositeDirections, PartnersOfPairs, SelectionAverage
 from hushrec.audit.attacks.linkage import LinkEnrolments, LinkRounds
 from hushrec.audit.attacks.metadata import METADATA, FinishTiming
-from hushrec.audit.attacks.person import PersonFromUploads
+from hushrec.audit.attacks.person import PersonFromReports
 from hushrec.audit.attacks.taste import MODEL
 from hushrec.audit.attacks.value import VALUE
 from hushrec.audit.canaries import judge_canaries, plant
@@ -178,8 +178,6 @@ def settings_for(protocols: list[str] | None, *, model: str, **options: Any) -> 
 
     Each protocol gets only the options that it uses. Raise `ParameterError` for an option that no chosen protocol uses.
     """
-    if model not in READ:
-        raise ParameterError(f"model must be one of {', '.join(READ)} to be attacked, got {model}.")
     names = list(dict.fromkeys(protocols or audited_protocols(model)))
     for name in names:
         if model not in find_protocol(name).models:
@@ -187,6 +185,8 @@ def settings_for(protocols: list[str] | None, *, model: str, **options: Any) -> 
                 f"protocol must support model {model}, got {name}. Choose one of {', '.join(protocols_of(model))}, or"
                 " another model."
             )
+    if model not in READ:
+        raise ParameterError(f"model must be one of {', '.join(READ)} to be attacked, got {model}.")
     used = {name: {option.name for option in find_protocol(name).options} for name in names}
     own = {option.name for protocol in PROTOCOLS.values() for option in protocol.options}
     for name, value in options.items():
@@ -235,7 +235,7 @@ class Bench:
         self._say("training", 0)
         everyone, truth, engine = record(self.problem, watched, self.crowd, self.popularity)
         n_victims = len(self.victims)
-        observation = replace(everyone, uploads=everyone.uploads[:n_victims])
+        observation = replace(everyone, reports=everyone.reports[:n_victims])
         truth = truth_rows(truth, n_victims)
         findings: list[Finding] = []
         self._say("values and existence", 1)
@@ -248,7 +248,7 @@ class Bench:
         self._say("poisoning", 4)
         findings += attack_integrity(self.problem, engine, rng=self._draws(4))
         self._say("canaries", 5)
-        findings += self._canaries(replace(everyone, uploads=everyone.uploads[n_victims:]))
+        findings += self._canaries(replace(everyone, reports=everyone.reports[n_victims:]))
         return findings, self._curves(observation, truth)
 
     def _draws(self, part: int) -> np.random.Generator:
@@ -287,7 +287,7 @@ class Bench:
     def _people(self, observation: Observation) -> list[Finding]:
         if self.people is None:
             return []
-        attack = PersonFromUploads()
+        attack = PersonFromReports()
         attributes = {name: labels[self.crowd] for name, labels in self.people.items()}
         kernel = attack.kernel(observation)
         return judge_people(attack, observation.protocol.name, kernel, attributes, rng=self._draws(3))
@@ -326,7 +326,7 @@ class Bench:
         return curves
 
     def _early(self, observation: Observation, truth: Truth) -> dict[str, float]:
-        few = replace(observation, uploads=observation.uploads[:20])
+        few = replace(observation, reports=observation.reports[:20])
         return {
             attack.name: float(
                 np.nanmean([auc(row, labels) for row, labels in zip(attack.guess(few), truth.rated, strict=False)])

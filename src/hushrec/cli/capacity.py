@@ -7,7 +7,7 @@ import typer
 from hushrec.cli.app import JsonFlag, app, print_json
 
 ROWS = {
-    "device_mb_up": ("upload of a device", "MB"),
+    "device_mb_up": ("reports of a device", "MB"),
     "device_mb_down": ("download of a device", "MB"),
     "device_seconds": ("processor time of a device", "s"),
     "server_cores": ("processors of the server", "cores"),
@@ -34,7 +34,7 @@ def capacity(
         typer.Option(
             min=1,
             help="masked: number of blocks into which the catalogue is divided; a device reports on one block."
-            "  [default: the smallest number that keeps a device's upload below the limit]",
+            "  [default: the smallest number that keeps a device's reports below the limit]",
         ),
     ] = None,
     as_json: JsonFlag = False,

@@ -124,15 +124,15 @@ class AveragedErrors:
     def guess(self, observation: Observation) -> FloatArray:
         total = np.zeros((observation.n_victims, observation.terms.n_items))
         weight = np.zeros_like(total)
-        for victim, (uploads, direction) in enumerate(
-            zip(observation.uploads, observation.pooled_directions, strict=True)
+        for victim, (reports, direction) in enumerate(
+            zip(observation.reports, observation.pooled_directions, strict=True)
         ):
-            for announcement, upload in zip(observation.announcements, uploads, strict=True):
-                if upload is not None:
-                    amplitudes = without_prior(announcement, upload)[0] @ direction
+            for announcement, report in zip(observation.announcements, reports, strict=True):
+                if report is not None:
+                    amplitudes = without_prior(announcement, report)[0] @ direction
                     variance = (np.median(np.abs(amplitudes)) / 0.6745) ** 2  # of noise and fake errors, the majority
-                    total[victim, upload.items] += amplitudes / variance
-                    weight[victim, upload.items] += 1 / variance
+                    total[victim, report.items] += amplitudes / variance
+                    weight[victim, report.items] += 1 / variance
         return np.asarray(np.where(weight > 0, total**2 / np.maximum(weight, 1e-300) / 2 - UNEXPLAINED, 0.0))
 
 
@@ -177,7 +177,7 @@ class StepsOfTheVector:
 class OppositeDirections:
     """An attack on model `bpr`: gradients of rated items point along the user vector, others point against it.
 
-    The score is the log odds of the signs over all uploads or, with `last_only`, of the last upload.
+    The score is the log odds of the signs over all reports or, with `last_only`, of the last report.
     """
 
     name: str = "opposite directions"

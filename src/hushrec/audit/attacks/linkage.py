@@ -8,7 +8,7 @@ import numpy as np
 from hushrec.arrays import FloatArray
 from hushrec.audit.attacks.existence import ErrorSize, OppositeDirections
 from hushrec.audit.observation import Observation
-from hushrec.audit.rank_one import UploadParts
+from hushrec.audit.rank_one import ReportParts
 
 CERTAIN = 10.0  # largest evidence, in nats, of one item
 MOVED = 0.003  # standard deviation of a direction's components between two rounds of one person
@@ -17,7 +17,7 @@ STRANGERS = 0.06  # standard deviation of a direction's components between two p
 
 @dataclass(frozen=True)
 class LinkRounds:
-    """An attack that links a person's uploads of two consecutive rounds, by their directions and their items.
+    """An attack that links a person's reports of two consecutive rounds, by their directions and their items.
 
     A score is the log-likelihood ratio of "same person" to "different people".
     """
@@ -30,7 +30,7 @@ class LinkRounds:
         return observation.n_victims > 1 and all(len(trace.parts) > 1 for trace in observation.traces)
 
     def scores(self, observation: Observation) -> FloatArray:
-        """Return the score of each person's last upload (row) against each person's last but one (column)."""
+        """Return the score of each person's last report (row) against each person's last but one (column)."""
         later, earlier = ([trace.parts[-back] for trace in observation.traces] for back in (1, 2))
         return np.array([[_same_direction(a, b) + _same_bits(a, b, observation) for b in earlier] for a in later])
 
@@ -73,15 +73,15 @@ def _evidence(observation: Observation) -> FloatArray:
     return np.where(observation.selection_counts > 0, CERTAIN, -CERTAIN)
 
 
-def _same_direction(one: UploadParts, other: UploadParts) -> float:
-    """Return the log-likelihood ratio that the noisy directions of two uploads belong to the same person."""
+def _same_direction(one: ReportParts, other: ReportParts) -> float:
+    """Return the log-likelihood ratio that the noisy directions of two reports belong to the same person."""
     turn = 2 - 2 * abs(float(one.direction @ other.direction))
     variance = (one.noise / one.strength) ** 2 + (other.noise / other.strength) ** 2 + MOVED**2
     apart = variance + STRANGERS**2
     return turn / 2 * (1 / apart - 1 / variance) + len(one.direction) / 2 * math.log(apart / variance)
 
 
-def _same_bits(one: UploadParts, other: UploadParts, observation: Observation) -> float:
-    """Return the log-likelihood ratio that two uploads use the same permanent bits, from how many items they share."""
+def _same_bits(one: ReportParts, other: ReportParts, observation: Observation) -> float:
+    """Return the log-likelihood ratio that two reports use the same permanent bits, from how many items they share."""
     shared = len(np.intersect1d(one.items, other.items, assume_unique=True))
     return shared * math.log(2) - len(one.items) * len(other.items) / observation.terms.n_items

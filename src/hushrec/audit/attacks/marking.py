@@ -2,7 +2,7 @@
 
 A device learns from *all* its ratings, reported or not: its user vector u becomes u + η N mean(e v), the mean over
 rated items of error times item vector. The server gives a few items vectors (marks) that are orthogonal to u and to
-each other. The direction of the next upload then reveals along which marks u has moved. These are the marks of the
+each other. The direction of the next report then reveals along which marks u has moved. These are the marks of the
 rated items, and u moves along each in proportion to the rating. Permanent bits do not protect against this attack,
 because the marked items need not be reported.
 """
@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
-from hushrec.audit.observation import Upload
+from hushrec.audit.observation import MaybeReport
 from hushrec.audit.rank_one import Trace, take_apart
 from hushrec.audit.rating_levels import RatingLevels
 from hushrec.protocols.gradient.messages import ItemVectors, Terms
@@ -57,11 +57,11 @@ class MarkingServer:
             table[self._asked] = min(LOUD / self._step(round_number), LONGEST) * self._marks
         return ItemVectors(self.terms, round_number, table)
 
-    def receive(self, announcement: ItemVectors, upload: Upload) -> None:
-        """Take one upload; in odd rounds, measure how far u has moved along the marks of the round before."""
-        if upload is None or announcement.round_number % 2 == 0:
+    def receive(self, announcement: ItemVectors, report: MaybeReport) -> None:
+        """Take one report; in odd rounds, measure how far u has moved along the marks of the round before."""
+        if report is None or announcement.round_number % 2 == 0:
             return
-        part = take_apart(announcement, upload, self._seen.direction)
+        part = take_apart(announcement, report, self._seen.direction)
         self._seen = Trace((*self._seen.parts, part))
         along, before = self._marks @ part.direction, abs(float(part.direction @ self._known[-1]))
         self.scores[self._asked] = along * part.strength / part.noise

@@ -66,7 +66,7 @@ class FinishTiming:
     def guess(self, observation: Observation) -> FloatArray:
         assert observation.finish_seconds is not None
         seconds = observation.finish_seconds
-        lengths = np.array([[0 if one is None else len(one.items) for one in row] for row in observation.uploads])
+        lengths = np.array([[0 if one is None else len(one.items) for one in row] for row in observation.reports])
         length_turns = lengths - lengths.mean(axis=1, keepdims=True)
         turns = seconds - np.median(seconds, axis=1, keepdims=True)
         per_item = float((length_turns * turns).sum() / max(float((length_turns**2).sum()), 1.0))

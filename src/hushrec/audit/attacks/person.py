@@ -1,4 +1,4 @@
-"""Attribute inference: guess gender, age and occupation from uploads, trained on people with known attributes."""
+"""Attribute inference: guess gender, age and occupation from reports, trained on people with known attributes."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ WEIGHT_OF_PULLS = 0.3  # the choice of items says more about a person than the r
 
 
 @dataclass(frozen=True)
-class PersonFromUploads:
+class PersonFromReports:
     """An attack by kernel ridge regression on the estimates of `crowd`: which items people rated, and how high."""
 
     name: str = "a few uploads"

@@ -12,11 +12,11 @@ from hushrec.audit.rank_one import stacked_direction
 
 @dataclass(frozen=True)
 class PublicTaste:
-    """The baseline of the other attacks: it guesses the direction of an average person, without using any upload."""
+    """The baseline of the other attacks: it guesses the direction of an average person, without using any report."""
 
     name: str = "public item vectors"
     target: str = "model"
-    claim: str = "none: known without any upload"
+    claim: str = "none: known without any report"
 
     def applies_to(self, observation: Observation) -> bool:
         return True
@@ -27,10 +27,10 @@ class PublicTaste:
 
 @dataclass(frozen=True)
 class RankOne:
-    """The rank-one attack (`rank_one`) on the last `n_uploads` uploads of a person."""
+    """The rank-one attack (`rank_one`) on the last `n_reports` reports of a person."""
 
     name: str = "rank one, one upload"
-    n_uploads: int = 1
+    n_reports: int = 1
     target: str = "model"
     claim: str = "the user vector stays on the device"
 
@@ -39,13 +39,13 @@ class RankOne:
 
     def guess(self, observation: Observation) -> FloatArray:
         nothing = np.zeros(observation.terms.n_factors)
-        seen = [trace.parts[-self.n_uploads :] for trace in observation.traces]
+        seen = [trace.parts[-self.n_reports :] for trace in observation.traces]
         return np.array([stacked_direction(parts) if parts else nothing for parts in seen])
 
 
 @dataclass(frozen=True)
 class PooledRankOne:
-    """The rank-one attack on all uploads of the second half of the rounds, in which the user vector moves little."""
+    """The rank-one attack on all reports of the second half of the rounds, in which the user vector moves little."""
 
     name: str = "rank one, later half pooled"
     target: str = "model"

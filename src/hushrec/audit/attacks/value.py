@@ -9,7 +9,7 @@ from hushrec.arrays import FloatArray
 from hushrec.audit.attacks import Attack
 from hushrec.audit.observation import Observation
 from hushrec.audit.rank_one import Trace, stacked_direction
-from hushrec.audit.rating_grid import ratings_of_upload, recover_ratings
+from hushrec.audit.rating_grid import ratings_of_report, recover_ratings
 from hushrec.audit.rating_levels import RatingLevels
 from hushrec.protocols.gradient.messages import Terms
 from hushrec.protocols.gradient.protocols import GradientProtocol
@@ -17,8 +17,8 @@ from hushrec.scale import HIGHEST, LOWEST
 
 
 @dataclass(frozen=True)
-class OneUpload:
-    """An attack on the last upload alone: `rank_one` gives the errors times ‖u‖, and the likeliest ‖u‖ the ratings."""
+class OneReport:
+    """An attack on the last report alone: `rank_one` gives the errors times ‖u‖, and the likeliest ‖u‖ the ratings."""
 
     name: str = "one upload"
     target: str = "value"
@@ -32,15 +32,15 @@ class OneUpload:
         for row, trace in zip(ratings, observation.traces, strict=True):
             if trace.parts:
                 last = Trace(trace.parts[-1:])
-                row[:] = read_last_upload(last, observation.protocol, observation.terms, observation.levels)
+                row[:] = read_last_report(last, observation.protocol, observation.terms, observation.levels)
         return ratings
 
 
 @dataclass(frozen=True)
-class AllUploads:
-    """An attack on all uploads of a protocol that reports every rated item.
+class AllReports:
+    """An attack on all reports of a protocol that reports every rated item.
 
-    It computes the norm of the user vector, ‖u‖, from pairs of consecutive uploads.
+    It computes the norm of the user vector, ‖u‖, from pairs of consecutive reports.
     """
 
     name: str = "two consecutive uploads"
@@ -57,8 +57,8 @@ class AllUploads:
 
 
 @dataclass(frozen=True)
-class GridRatings(AllUploads):
-    """An attack on all uploads of a protocol with random selection, by `rating_grid`.
+class GridRatings(AllReports):
+    """An attack on all reports of a protocol with random selection, by `rating_grid`.
 
     The ratings that it recovers must be possible on the rating scale, and must be the same in all rounds.
     """
@@ -96,21 +96,21 @@ def likeliest_ratings(noisy: FloatArray, epsilon: float, levels: RatingLevels) -
     return np.where(np.isnan(noisy), np.nan, levels.values[np.argmax(odds, axis=-1)])
 
 
-VALUE: tuple[Attack, ...] = (OneUpload(), AllUploads(), GridRatings(), GuessedByTaste())
+VALUE: tuple[Attack, ...] = (OneReport(), AllReports(), GridRatings(), GuessedByTaste())
 
 
-def read_last_upload(trace: Trace, protocol: GradientProtocol, terms: Terms, levels: RatingLevels) -> FloatArray:
+def read_last_report(trace: Trace, protocol: GradientProtocol, terms: Terms, levels: RatingLevels) -> FloatArray:
     """Return the ratings that an attack recovers, `(n_items,)`; NaN for items without a guess.
 
-    Under a protocol with random selection all uploads of the trace are used, otherwise only the last one.
+    Under a protocol with random selection all reports of the trace are used, otherwise only the last one.
     """
     if protocol.selection is not None:
         return recover_ratings(trace, protocol, terms, levels=levels).ratings
     part, ratings = trace.parts[-1], np.full(terms.n_items, np.nan)
     if protocol.rating_noise is None:
-        ratings[part.items] = ratings_of_upload(part, levels)
+        ratings[part.items] = ratings_of_report(part, levels)
     else:
         epsilon = protocol.rating_noise.epsilon
-        noisy = ratings_of_upload(part, levels, (HIGHEST - LOWEST) / epsilon)
+        noisy = ratings_of_report(part, levels, (HIGHEST - LOWEST) / epsilon)
         ratings[part.items] = likeliest_ratings(noisy, epsilon, levels)
     return ratings

@@ -4,7 +4,7 @@ import numpy as np
 
 from hushrec.arrays import FloatArray
 from hushrec.audit.attacks.metadata import FinishTiming
-from hushrec.audit.attacks.person import PersonFromUploads, alike
+from hushrec.audit.attacks.person import PersonFromReports, alike
 from hushrec.audit.findings import Finding
 from hushrec.audit.judge import judge_count, judge_people
 from hushrec.audit.masked import readings
@@ -12,8 +12,8 @@ from hushrec.audit.masked.people import SUMS, truth_of
 from hushrec.audit.masked.sums import Profile
 from hushrec.audit.masked.watched import Watched
 from hushrec.budget.accountants import TableAccountant
+from hushrec.protocols.masked.device_table import BlockValues, make_table
 from hushrec.protocols.masked.plan import BIAS, COUNTS, MOMENTS, PRIOR
-from hushrec.protocols.masked.upload import BlockValues, make_upload
 from hushrec.randomness import SeededRandomness
 
 CROWD = 1000  # largest number of people whose attributes are guessed
@@ -40,7 +40,7 @@ def attack_attributes(run: Watched) -> list[Finding]:
             kept.append(left[place].astype(np.float32))
     kernel = np.sum([alike(np.array(kept)) for kept in rows], axis=0)
     attributes = {name: labels[crowd] for name, labels in run.people.items()}
-    attack = PersonFromUploads(name=SUMS, claim=run.profile_claim)
+    attack = PersonFromReports(name=SUMS, claim=run.profile_claim)
     return judge_people(attack, run.label, kernel, attributes, rng=rng)
 
 
@@ -64,5 +64,5 @@ def _seconds(run: Watched, profile: Profile, seed: int) -> float:
     for number, seen in enumerate(run.seen.rounds, start=1):
         entries = run.seen.learning.entries(seen.one.blocks, seen.table, *profile)
         blocks = [BlockValues(*own) for own in entries]
-        _, spent = make_upload(priced, number, blocks, spent, randomness=randomness)
+        _, spent = make_table(priced, number, blocks, spent, randomness=randomness)
     return run.clock() - started

@@ -39,15 +39,15 @@ class SeenCohort(NamedTuple):
 
 
 def watch_cohort(
-    terms: MaskedTerms, uploads: Sequence[Table], *, attempts: int = 1, rng: RandomStream
+    terms: MaskedTerms, tables: Sequence[Table], *, attempts: int = 1, rng: RandomStream
 ) -> list[SeenCohort]:
-    """Run one or more attempts of a round in which devices send `uploads`; return what the server sees of each.
+    """Run one or more attempts of a round in which devices send `tables`; return what the server sees of each.
 
-    The devices run the protocol's own code, and `uploads` holds their tables before masking.
+    The devices run the protocol's own code, and `tables` holds their tables before masking.
     """
-    server, *identities = (Ed25519PrivateKey.from_private_bytes(rng.bytes(32)) for _ in range(len(uploads) + 1))
-    names = [number.to_bytes(DEVICE_BYTES, "big") for number in range(len(uploads))]
-    table = digest(b"table")
+    server, *identities = (Ed25519PrivateKey.from_private_bytes(rng.bytes(32)) for _ in range(len(tables) + 1))
+    names = [number.to_bytes(DEVICE_BYTES, "big") for number in range(len(tables))]
+    table_digest = digest(b"table")
     devices = {
         name: DeviceRound(
             terms,
@@ -55,17 +55,16 @@ def watch_cohort(
             server.public_key().public_bytes_raw(),
             name,
             identity,
-            functools.partial(lambda own, _: own, upload),
+            functools.partial(lambda own, _: own, table),
         )
-        for name, identity, upload in zip(names, identities, uploads, strict=True)
+        for name, identity, table in zip(names, identities, tables, strict=True)
     }
     members = {name: identity.public_key().public_bytes_raw() for name, identity in zip(names, identities, strict=True)}
-    return [
-        _attempt(
-            ServerRound(terms, announce(server, RUN_ID, 1, number, terms.digest, table), members), devices, table, rng
-        )
-        for number in range(1, attempts + 1)
-    ]
+    seen = []
+    for number in range(1, attempts + 1):
+        announcement = announce(server, RUN_ID, 1, number, terms.digest, table_digest)
+        seen.append(_attempt(ServerRound(terms, announcement, members), devices, table_digest, rng))
+    return seen
 
 
 def _attempt(

@@ -21,13 +21,13 @@ from hushrec.audit.masked.watched import Watched
 from hushrec.audit.statistics import BoolArray, auc, auc_interval, rate_at
 from hushrec.budget.accountants import TableAccountant
 from hushrec.budget.gaussian import Cohort
+from hushrec.protocols.masked.device_table import BlockValues, make_table, stream_number
 from hushrec.protocols.masked.encoding import BlockCode, Table, encode_block
 from hushrec.protocols.masked.price import price_plan
 from hushrec.protocols.masked.secagg.device import pair_key
 from hushrec.protocols.masked.secagg.primitives import SELF_LABEL, Keystream, derive, load_private
 from hushrec.protocols.masked.secagg.roster import choose_rules
 from hushrec.protocols.masked.terms import MaskedTerms
-from hushrec.protocols.masked.upload import BlockValues, make_upload, stream_number
 from hushrec.randomness import Purpose, RandomStream, SeededRandomness
 
 
@@ -37,7 +37,7 @@ class Scene:
 
     cohort: SeenCohort = field(repr=False)
     codes: Sequence[BlockCode] = field(repr=False)
-    uploads: Sequence[Table] = field(repr=False)  # with noise, before masking; helpers reveal theirs
+    own_tables: Sequence[Table] = field(repr=False)  # with noise, before masking; helpers reveal theirs
     integers: Sequence[IntArray] = field(repr=False)  # before noise; the attacker knows them from the ratings
     coins: BoolArray = field(repr=False)  # True for a device with the profile, False for one that sends zeros
     most_corrupt: int
@@ -56,17 +56,17 @@ def set_scene(run: Watched) -> tuple[list[SeenCohort], Scene]:
     entries = run.seen.learning.entries(first.one.blocks, first.table, *run.problem.profile(run.victims[run.longest]))
     blocks = [BlockValues(*own) for own in entries]
     coins = run.draws(20).permutation(np.arange(cohort.devices) < cohort.devices // 2)
-    uploads, integers = [], []
+    own_tables, integers = [], []
     for number, coin in enumerate(coins):
         seeded = SeededRandomness(number)
-        uploads.append(make_upload(few, 1, blocks if coin else None, TableAccountant(), randomness=seeded)[0])
+        own_tables.append(make_table(few, 1, blocks if coin else None, TableAccountant(), randomness=seeded)[0])
         integers.append(_integers(codes, blocks, seeded.stream(Purpose.TABLE_ROUNDING, stream_number(1, 1))) * coin)
-    attempts = watch_cohort(terms, uploads, attempts=2, rng=run.draws(21))
-    return attempts, Scene(attempts[0], codes, uploads, integers, coins, cohort.most_corrupt)
+    attempts = watch_cohort(terms, own_tables, attempts=2, rng=run.draws(21))
+    return attempts, Scene(attempts[0], codes, own_tables, integers, coins, cohort.most_corrupt)
 
 
 def _integers(codes: Sequence[BlockCode], blocks: Sequence[BlockValues], rounding: RandomStream) -> IntArray:
-    """Return the integers of a device before noise, as `make_upload` computes them with the same rounding stream."""
+    """Return the integers of a device before noise, as `make_table` computes them with the same rounding stream."""
     return np.concatenate(
         [encode_block(code, *own, rounding=rounding) for code, own in zip(codes, blocks, strict=True)]
     )
@@ -107,13 +107,13 @@ def attack_with_helpers(run: Watched, scene: Scene) -> list[Finding]:
     The noise is sized for c_max colluding devices. The attacks look at single tables without the known masks, and at
     the noise that remains in the sum.
     """
-    everybody, most_corrupt = range(len(scene.uploads)), scene.most_corrupt
+    everybody, most_corrupt = range(len(scene.own_tables)), scene.most_corrupt
     helpers, honest = everybody[:most_corrupt], everybody[most_corrupt:]
     few = [strip_table(scene.cohort, victim, helpers) for victim in honest]
     all_but_one = [strip_table(scene.cohort, victim, set(everybody) - {victim}) for victim in everybody]
     name = f"collusion with c_max = {most_corrupt} of {len(everybody)} real devices"
     claim = f"masks shared with honest devices stay on (uniform by the chi-square test: p = {uniformity(few):.2f})"
-    stripped = int(sum(np.array_equal(own, one) for own, one in zip(all_but_one, scene.uploads, strict=True)))
+    stripped = int(sum(np.array_equal(own, one) for own, one in zip(all_but_one, scene.own_tables, strict=True)))
     alone = f"not covered: {stripped} of {len(everybody)} tables bare but for one share of noise"
     return [
         _told(run, f"{name}: one table", "auc", few, scene, claim),
@@ -136,10 +136,10 @@ def _noise_left(run: Watched, name: str, scene: Scene, helpers: Sequence[int]) -
 
     Return an empty list for a run without noise.
     """
-    honest = [place for place in range(len(scene.uploads)) if place not in helpers]
+    honest = [place for place in range(len(scene.own_tables)) if place not in helpers]
     known = np.zeros(len(scene.cohort.total), np.uint32)
     for place in helpers:
-        known += scene.uploads[place]
+        known += scene.own_tables[place]
     for place in honest:
         known += scene.integers[place].astype(np.uint32)
     left = (scene.cohort.total - known).view(np.int32).astype(np.float64)

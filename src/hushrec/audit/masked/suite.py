@@ -5,7 +5,7 @@ from typing import NamedTuple
 from hushrec.audit.attacks.combined import EXISTENCE
 from hushrec.audit.attacks.linkage import LinkEnrolments, LinkRounds
 from hushrec.audit.attacks.metadata import METADATA, FinishTiming
-from hushrec.audit.attacks.person import PersonFromUploads
+from hushrec.audit.attacks.person import PersonFromReports
 from hushrec.audit.attacks.taste import MODEL
 from hushrec.audit.attacks.value import VALUE
 
@@ -31,7 +31,7 @@ SUITE = (
     Applied(
         ("error size", "error likelihood", "averaged errors", "consistent ratings", "consistent ratings and steps"),
         ("sums, everybody else known",),
-        "no upload is seen, only sums: what they leave of a person is attacked instead",
+        "no single report is seen, only sums: what they leave of a person is attacked instead",
     ),
     Applied(
         ("opposite directions, one upload", "opposite directions", "partners of pairs"), (), "devices send no pairs"
@@ -88,5 +88,5 @@ def names_of_suite() -> list[str]:
     """Return the names of all attacks on the gradient protocols, without the suffixes of combined attacks."""
     attacks = (*EXISTENCE, *VALUE, *MODEL, *METADATA)
     bare = [attack.name.removesuffix(", items never reported").partition(" + ")[0] for attack in attacks]
-    others = (PersonFromUploads().name, FinishTiming().name, LinkRounds().name, LinkEnrolments().name, *KINDS)
+    others = (PersonFromReports().name, FinishTiming().name, LinkRounds().name, LinkEnrolments().name, *KINDS)
     return list(dict.fromkeys([*bare, *others]))

@@ -2,7 +2,7 @@
 
 The sum of n devices' noise shares is one draw with n times the variance, up to the statistical distance that
 `summed_noise` states. All other computations are the same as on devices: with the uniform numbers that devices drew,
-the integers are identical (`hushrec.protocols.masked.upload`).
+the integers are identical (`hushrec.protocols.masked.device_table`).
 """
 
 from collections.abc import Callable, Sequence

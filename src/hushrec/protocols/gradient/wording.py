@@ -18,10 +18,10 @@ EPSILON_G_CAVEAT = (
     " a real error outside the fakes' range gives itself away"
 )
 OPPOSITE_PULLS = (
-    "which reported items are rated: in one upload, rated and unrated items pull in opposite directions along the"
+    "which reported items are rated: in one report, rated and unrated items pull in opposite directions along the"
     " user vector, so that it splits into two groups"
 )
-VALUES = "the gradient values: the user vector's direction and the errors can be read off one upload"
+VALUES = "the gradient values: the user vector's direction and the errors can be read off one report"
 COUNT = "how many items a person rated"
 ALL_THAT_IS_RATED = "anything a person rated"
 EXISTENCE = "which items are rated, and how many"

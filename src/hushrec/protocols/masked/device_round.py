@@ -100,7 +100,7 @@ NEXT_STATE: dict[type, dict[type, type]] = {
 class DeviceRound:
     """The state machine of one device in the rounds of one masked run.
 
-    `make_upload` takes a round number and returns the device's table with noise but without masks. The caller must
+    `make_table` takes a round number and returns the device's table with noise but without masks. The caller must
     charge the ledger for that table before it sends the report.
     """
 
@@ -111,12 +111,12 @@ class DeviceRound:
         server_key: bytes,
         device: bytes,
         identity: Ed25519PrivateKey,
-        make_upload: Callable[[int], Table],
+        make_table: Callable[[int], Table],
         *,
         state: State | None = None,
     ) -> None:
         self._terms, self._run_id, self._server_key = terms, run_id, server_key
-        self._device, self._identity, self._make_upload = device, identity, make_upload
+        self._device, self._identity, self._make_table = device, identity, make_table
         self.state: State = Idle() if state is None else state
 
     def report(self, message: Any, *, table_digest: bytes, rng: RandomStream) -> Any:
@@ -187,12 +187,12 @@ class DeviceRound:
         partners = positions_in(message.partners, len(roster))
         pairing = secagg.accept_partners(roster, own, state.drawn, partners, inbox, self._terms.rules)
         held = secagg.open_shares(state.secrets, roster, own, inbox)
-        upload = self._make_upload(state.announcement.round_number)
+        table = self._make_table(state.announcement.round_number)
         size = self._terms.table_size(state.announcement.round_number)
-        if upload.shape != (size,):
-            raise LocalProtocolError(f"make_upload must return a table of shape ({size},), got {upload.shape}.")
-        table = secagg.mask_table(state.secrets, roster, own, pairing, upload)
-        return Sent(state.announcement, roster, own, pairing, held), MaskedTable(table)
+        if table.shape != (size,):
+            raise LocalProtocolError(f"make_table must return a table of shape ({size},), got {table.shape}.")
+        masked = secagg.mask_table(state.secrets, roster, own, pairing, table)
+        return Sent(state.announcement, roster, own, pairing, held), MaskedTable(masked)
 
     def _consent(self, state: Sent, message: Survivors) -> tuple[State, Any]:
         survivors = positions_in(message.survivors, len(state.roster))

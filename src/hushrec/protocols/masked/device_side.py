@@ -14,6 +14,7 @@ from hushrec.models.gaussian_process import Ratings
 from hushrec.models.predictor import Arrays, Predictor
 from hushrec.protocols.masked import device_round as rounds
 from hushrec.protocols.masked.device_state import at_rest, attempt_in, make_state, new_state, spent_in
+from hushrec.protocols.masked.device_table import BlockValues, make_table, stream_number
 from hushrec.protocols.masked.evaluation import NO_RATINGS, Held, is_held_out
 from hushrec.protocols.masked.learning import Learning, learning_of
 from hushrec.protocols.masked.messages import Announcement, Partners
@@ -21,7 +22,6 @@ from hushrec.protocols.masked.secagg.primitives import Table
 from hushrec.protocols.masked.secagg.roster import device_name
 from hushrec.protocols.masked.table import published_digest
 from hushrec.protocols.masked.terms import MaskedTerms
-from hushrec.protocols.masked.upload import BlockValues, make_upload, stream_number
 from hushrec.protocols.parties import DeviceSide, Membership, Private, Report, State
 from hushrec.randomness import Purpose, Randomness
 
@@ -63,8 +63,8 @@ class MaskedDevice(DeviceSide):
             raise LocalProtocolError(
                 "a device must have joined the run and fetched the public table before it reports. Fetch the table."
             )
-        upload = _Upload(self._terms, self._learning, self._fraction, private, address.attempt)
-        device = _device_round(self._terms, private.membership, upload, attempt_in(private.state))
+        maker = _TableMaker(self._terms, self._learning, self._fraction, private, address.attempt)
+        device = _device_round(self._terms, private.membership, maker, attempt_in(private.state))
         purpose = Purpose.MASK_KEYS if isinstance(message, Announcement) else Purpose.MASK_SHARES
         stream = private.randomness.stream(purpose, stream_number(address.round_number, address.attempt))
         digest = b"" if private.public is None else published_digest(private.public)
@@ -74,8 +74,8 @@ class MaskedDevice(DeviceSide):
                 f"message must be for the round and attempt of its envelope, {address}, got {device.place}."
                 " Do not report."
             )
-        shown: State | None = {} if upload.events else None
-        return Report(reply, make_state(device.state, upload.spent), upload.events, shown=shown)
+        shown: State | None = {} if maker.events else None
+        return Report(reply, make_state(device.state, maker.spent), maker.events, shown=shown)
 
     def spent(self, state: State) -> dict[str, float]:
         return {"table": spent_in(state).charged()}
@@ -138,7 +138,7 @@ class MaskedDevice(DeviceSide):
         return learning.predictor(learning.table_from(learning.with_new_items(public)), own, final=final)
 
 
-class _Upload:
+class _TableMaker:
     """A function object that computes the device's table of a round; `spent` and `events` then have its cost.
 
     If the budget of the run or the ledger does not allow the cost, the table has zeros with full noise, which nobody
@@ -155,7 +155,7 @@ class _Upload:
         priced, private, before = self._terms.priced, self._private, self.spent
         event = priced.table_sent(round_number - 1, self._fraction)
         can_pay = priced.is_exact or private.ledger.can_pay([event])
-        table, self.spent = make_upload(
+        table, self.spent = make_table(
             priced,
             round_number,
             self._blocks(round_number) if can_pay and len(private.items) else None,
@@ -186,10 +186,10 @@ class _Upload:
 
 
 def _device_round(
-    terms: MaskedTerms, membership: Membership, make_upload: Callable[[int], Table], attempt: rounds.State
+    terms: MaskedTerms, membership: Membership, make_table: Callable[[int], Table], attempt: rounds.State
 ) -> rounds.DeviceRound:
     identity = Ed25519PrivateKey.from_private_bytes(membership.secret)
     name = device_name(membership.device)
     return rounds.DeviceRound(
-        terms, membership.run_id, membership.server_key, name, identity, make_upload, state=attempt
+        terms, membership.run_id, membership.server_key, name, identity, make_table, state=attempt
     )

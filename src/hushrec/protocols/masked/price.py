@@ -16,7 +16,7 @@ from hushrec.protocols.wording import TAKING_PART
 UNIT = "one person's whole profile against a device that sends zeros, over the whole run"
 REPLACED_UNIT = "one rating added, removed or changed, or the whole profile replaced by another, over the whole run"
 NOT_COVERED = (
-    f"{TAKING_PART}: participation and the time of an upload must not depend on the profile",
+    f"{TAKING_PART}: participation and the time of a report must not depend on the profile",
     "a person with two devices, or in two runs: each is paid for separately",
     "a server that runs more devices of a cohort itself than the number of corrupt devices that the noise allows for",
     "poisoning: a hostile device can move a sum as far as all honest ones together could, and spoil an attempt",

@@ -176,21 +176,21 @@ def open_shares(secrets: Secrets, roster: Roster, own: int, sealed: Mapping[int,
     return held
 
 
-def mask_table(secrets: Secrets, roster: Roster, own: int, pairing: Pairing, upload: Table) -> Table:
-    """Return the message TABLE: the noisy table `upload` of device i plus all its masks, modulo 2³².
+def mask_table(secrets: Secrets, roster: Roster, own: int, pairing: Pairing, table: Table) -> Table:
+    """Return the message TABLE: the noisy `table` of device i plus all its masks, modulo 2³².
 
     The masks are PRG(HKDF(b, "self" ‖ Q ‖ i)) and, for each neighbour j, ± PRG(HKDF(X25519(s_i, S_j), "pair" ‖ Q ‖
     min(i, j) ‖ max(i, j))), added if i < j and subtracted if i > j. b is the seed of i, s_i its private mask key, S_j
     the public mask key of j, and Q = `pairing.context`.
     """
-    table = np.array(upload, dtype=np.uint32)
-    keystream = Keystream(len(table))
-    keystream.add(table, derive(secrets.seed, SELF_LABEL, pairing.context, own))
+    masked = np.array(table, dtype=np.uint32)
+    keystream = Keystream(len(masked))
+    keystream.add(masked, derive(secrets.seed, SELF_LABEL, pairing.context, own))
     mask_key = load_private(secrets.mask_private)
     for other in sorted(pairing.neighbours):
         key = pair_key(mask_key, roster, pairing.context, own, other)
-        (keystream.add if own < other else keystream.subtract)(table, key)
-    return table
+        (keystream.add if own < other else keystream.subtract)(masked, key)
+    return masked
 
 
 def pair_key(private: X25519PrivateKey, roster: Roster, context: bytes, own: int, other: int) -> bytes:

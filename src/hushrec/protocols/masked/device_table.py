@@ -24,7 +24,7 @@ class BlockValues(NamedTuple):
     positions: IntArray | None = None
 
 
-def make_upload(
+def make_table(
     priced: PricedPlan,
     round_number: int,
     blocks: Sequence[BlockValues] | None,
