@@ -76,12 +76,12 @@ REFUSED = {
     "a named column that is missing": (
         b"user,item,rating\na,x,5\n",
         {"columns": "user,item,stars"},
-        f", line 1: expected one column 'stars', found none among its 3. {SAY_NAMES}",
+        f", line 1: expected one column 'stars', found none among 3 columns. {SAY_NAMES}",
     ),
     "a named column that comes twice": (
         b"user,item,stars,stars\na,x,5,4\n",
         {"columns": "user,item,stars"},
-        f", line 1: expected one column 'stars', found more than one among its 4. {SAY_NAMES}",
+        f", line 1: expected one column 'stars', found more than one among 4 columns. {SAY_NAMES}",
     ),
     "a position that is missing": (
         b"a,x,5\n",
@@ -115,12 +115,12 @@ REFUSED = {
     "truth values as ratings": (
         parquet(user=[1], item=[1], rating=[True]),
         {},
-        ", column rating: expected numbers.",
+        ", column rating: expected numbers, found Boolean. Convert the column to numbers.",
     ),
     "fractions as ids": (
         parquet(user=[1.5], item=[1], rating=[5]),
         {},
-        ", column user: expected whole numbers or text as ids.",
+        ", column user: expected whole numbers or text as ids, found Float64. Convert the column to text.",
     ),
     "a rating off the scale given": (
         b"a,x,5\nb,y,6\n",
@@ -132,8 +132,16 @@ REFUSED = {
         {},
         f", column rating: ratings must lie on one of the usual scales {SCALES}. Pass --scale MIN,MAX.",
     ),
-    "an empty user": (b"a,x,5\n ,y,4\n", {}, ", line 2, column user: expected an id, found an empty field."),
-    "an empty item": (b'a,x,5\nb,"",4\n', {}, ", line 2, column item: expected an id, found an empty field."),
+    "an empty user": (
+        b"a,x,5\n ,y,4\n",
+        {},
+        ", line 2, column user: expected an id, found an empty field. Fill it in, or remove the line.",
+    ),
+    "an empty item": (
+        b'a,x,5\nb,"",4\n',
+        {},
+        ", line 2, column item: expected an id, found an empty field. Fill it in, or remove the line.",
+    ),
     "latin-1": (
         "user,item,rating\na,x,5\nb,é,4\n".encode("latin-1"),
         {},
@@ -147,12 +155,12 @@ REFUSED = {
     "a binary file": (
         bytes(range(256)),
         {},
-        " must be CSV, TSV, `::` separated text or Parquet, but is another binary file.",
+        " must be CSV, TSV, `::` separated text or Parquet, but is another binary file. Save it as CSV.",
     ),
     "a zip archive": (
         b"PK\x03\x04abc,d",
         {},
-        " must be CSV, TSV, `::` separated text or Parquet, but is another binary file.",
+        " must be CSV, TSV, `::` separated text or Parquet, but is another binary file. Save it as CSV.",
     ),
     "a line too short": (b"a,x,5\nb,y,4\nc,z\n", {}, ", line 3: expected 3 fields as in line 1, found 2."),
     "a line too long": (b"a,x,5\nb,y,4,1\nc,z,3\n", {}, ", line 2: expected 3 fields as in line 1, found 4."),
@@ -180,7 +188,7 @@ REFUSED = {
     "every separator at once": (
         b"a::x::5\nb::\t\x1f::4\n",
         {},
-        " must have one separator, but has `::`, tabs and control characters.",
+        " must have one separator, but has `::`, tabs and control characters. Save it as CSV.",
     ),
     "a pair twice": (
         b"user,item,rating\na,x,5\nb,x,4\na,x,5\na,x,1\n",
@@ -294,7 +302,7 @@ BAD_ITEMS = {
     "nested parquet": (
         parquet(id=["x"], a=[{"b": 1}]),
         "i.parquet",
-        ": expected numbers, text or lists of text in every column of an items file.",
+        ": expected numbers, text or lists of text in every column. Remove the others.",
     ),
     "movies.dat cut short": (b"1::Title\n", "movies.dat", ", line 1: expected 3 fields separated by '::', found 2."),
     "u.item cut short": (b"1|Title\n", "u.item", ", line 1: expected 24 fields separated by '|', found 2."),

@@ -138,7 +138,10 @@ def masked_rounds(
 
 
 def _row_lengths(plan: Plan) -> list[int]:
-    """Return the row length L of the public table before each round: each learned block adds columns to the rows."""
+    """Return, for each round, the numbers per item in the rows of the public table before that round.
+
+    Rows become longer when audience columns and factor columns have been learned.
+    """
     lengths, length = [], TASTE_COLUMNS + FIXED_COLUMNS
     for one in plan.rounds:
         lengths.append(length)

@@ -86,12 +86,12 @@ class Client:
 
     @property
     def stage(self) -> Stage:
-        """Whether the last round in which this device reported has phases left."""
+        """`IN_ROUND` if the last round in which this device reported has phases left, otherwise `IDLE`."""
         return Stage.IDLE if self._last.phase == self._phases[-1] else Stage.IN_ROUND
 
     @property
     def last_round(self) -> int:
-        """The last round in which this device took part."""
+        """The number of the last round in which this device reported; 0 before the first."""
         return self._last.round_number
 
     @property
@@ -104,7 +104,7 @@ class Client:
 
     @property
     def takes_part(self) -> bool:
-        """Whether this device reports. Under `masked` every device does; other protocols need ratings to report."""
+        """Whether this device reports. Every device reports under `masked`; other protocols require ratings."""
         return self._side.takes_part(self._private)
 
     @property
@@ -162,7 +162,7 @@ class Client:
         return report.message
 
     def _check_order(self, address: Address) -> None:
-        """Raise if this message was answered before, or does not follow the last one."""
+        """Raise `RemoteProtocolError` unless the address follows this device's last report."""
         asked, place = _asked(address, self._last), self._phases.index(self._last.phase) + 1
         next_phase = self._phases[place] if asked is Ask.NEXT_PHASE and place < len(self._phases) else self._phases[0]
         if asked not in ALLOWED[self.stage] or address.phase != next_phase:
@@ -210,7 +210,10 @@ class Client:
         self._last = Address(self._last.round_number, self._last.attempt, self._phases[-1])
 
     def predict(self, public: Arrays) -> FloatArray:
-        """Return predictions for all items, on the scale 1 to 5 but not clipped to it. Must never leave the device."""
+        """Return predictions for all items on the scale 1 to 5. Must never leave the device.
+
+        Model `gp` clips its predictions to the scale; models of vectors do not.
+        """
         return self._side.predict(self._private, public)
 
     def rank(self, public: Arrays, predictions: FloatArray) -> FloatArray:

@@ -163,7 +163,7 @@ def _train(ratings: Ratings, folder: Path, name: str, settings: dict[str, Any], 
 
 
 def prepare(out: str | Path) -> Path:
-    """Return the demo's folder without earlier results; raise `RunError` if it holds files of another origin."""
+    """Return the demo's folder without earlier results; raise `RunError` if it contains files that no demo wrote."""
     folder = Path(out)
     if folder.exists() and not (folder / MARK).is_file() and (not folder.is_dir() or any(folder.iterdir())):
         raise RunError(f"{folder} must be a new or empty folder, or that of an earlier demo. Choose another --out.")

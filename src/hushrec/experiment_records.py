@@ -121,7 +121,7 @@ def read_stored(folder: str | Path) -> tuple[Shared, list[Record]]:
         return shared, [_deep(row) for row in pl.read_parquet(path / "runs.parquet").to_dicts()]
     except (OSError, ValueError, KeyError, TypeError, pl.exceptions.PolarsError) as error:
         raise RunError(
-            f"{path} must hold a readable experiment.json and runs.parquet ({type(error).__name__})."
+            f"{path} must hold a readable experiment.json and runs.parquet ({type(error).__name__}). Run it again."
         ) from None
 
 

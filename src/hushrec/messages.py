@@ -63,7 +63,7 @@ OF_PROTOCOLS = {"gradient": "hushrec.protocols.gradient.messages", "masked": "hu
 
 
 def find_kind(tag: str) -> Kind | None:
-    """Return the type of message with this tag, or None if there is none."""
+    """Return the declared type of message with this tag, or None if there is none."""
     place = OF_PROTOCOLS.get(tag.partition(".")[0])
     if tag not in KINDS and place is not None:
         importlib.import_module(place)
@@ -167,7 +167,7 @@ class Catalogue:
 
 
 def check_items(ids: list[str], titles: list[str]) -> None:
-    """Raise if an id or a title is too long or contains control characters."""
+    """Raise `RemoteProtocolError` if an id or a title is too long or contains control characters."""
     for name, texts, most in (("ids", ids, LONGEST_ID), ("titles", titles, LONGEST_TITLE)):
         if any(len(text) > most or _CONTROL.search(text) for text in texts):
             sentence = f"{name} of items must have at most {most} characters, and no control characters."
@@ -258,7 +258,7 @@ class Envelope:
 @crosses("receipt", largest=1_000)
 @dataclass(frozen=True)
 class Receipt:
-    """A server's confirmation that a report is on its disk; `repeated` if the same report was stored before."""
+    """A server's confirmation that a report is stored durably; `repeated` if the same report was stored before."""
 
     round_number: int
     attempt: int
@@ -309,7 +309,7 @@ def _check_name(message: object, name: str, form: re.Pattern[str], words: str) -
 
 
 def check_whole(message: object, *names: str) -> None:
-    """Raise if one of these fields of a message is neither a whole number nor None."""
+    """Raise `RemoteProtocolError` if one of these fields of a message is neither a whole number nor None."""
     for name in names:
         value = getattr(message, name)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | np.integer)):

@@ -73,7 +73,9 @@ def check_offer(offer: Offer) -> None:
         known = run_options(offer.protocol, offer.model)
         unknown = sorted(offer.options.keys() - known.keys())
         if unknown:
-            raise ParameterError(f"options of the offer must be known here, got {', '.join(unknown)[:100]}.")
+            raise ParameterError(
+                f"options of the offer must be known here, got {', '.join(unknown)[:100]}. Update the older side."
+            )
         for name, value in offer.options.items():
             known[name].checked(value)
 

@@ -100,11 +100,12 @@ class Recommender:
         return self
 
     def predict(self, pairs: RatingTable) -> npt.NDArray[np.float64]:
-        """Return the predicted rating of each (user, item) row, on the scale of the training ratings, not clipped.
+        """Return the predicted rating of each (user, item) row, on the scale of the training ratings.
 
-        For an unknown user the result is the prediction for a person without ratings; for an unknown item it is the
-        user's mean rating. A model that ranks returns scores, whose order alone is meaningful, and NaN for unknown
-        users and items.
+        Model `gp` clips its predictions to the scale; models of vectors do not. For an unknown user the result is the
+        prediction for a person without ratings or, if the model has none, the mean of all ratings. For an unknown item
+        it is the user's mean rating. A model that ranks returns scores, whose order alone is meaningful, and NaN for
+        unknown users and items.
         """
         users, items = read_pairs(pairs)
         return self._predict(positions(users, self.user_ids), positions(items, self.item_ids))
@@ -203,7 +204,7 @@ class Recommender:
         return users, positions(pl.Series(test.item_ids, dtype=pl.String), self.item_ids)[test.items]
 
     def _losses(self, test: Ratings) -> npt.NDArray[np.float64]:
-        """Return the squared error of each row, or 1 − AUC for a model that ranks; NaN where it has no value."""
+        """Return the squared error of each row, or 1 − AUC for a model that ranks; NaN if it cannot be computed."""
         users, items = self._places(test)
         if test.values is None:
             return 1 - row_aucs(self._fitted.predictor, self._training, users, items)

@@ -1,8 +1,7 @@
 """The server's state machine, without I/O: which device may report when, in which round, attempt and phase.
 
-    IDLE ──StartRound──▶ OPEN ──PhaseClosed──▶ OPEN (next phase)
-                              ──AttemptFailed──▶ OPEN (first phase, next attempt)
-                              ──RoundEnded──▶ IDLE
+    IDLE ──start_round──▶ OPEN ──close_phase──▶ OPEN (the next phase, or the first phase of the next attempt)
+                               ──close_phase──▶ IDLE (the round has ended)
 
 The protocol (`ServerSide`) decides what is computed from the reports. Deadlines reach the server as calls of
 `close_phase`. Reports are processed in the order of the devices' names, so that the result does not depend on the order
@@ -83,7 +82,7 @@ class Server:
 
     @property
     def address(self) -> Address:
-        """Round, attempt and phase of the open phase."""
+        """The open round, attempt and phase; raises `LocalProtocolError` if no round is open."""
         if self._stage is not Stage.OPEN:
             raise LocalProtocolError("no round is open. Start one first.")
         return Address(self._round_number, self._attempt, self.side.phases[self._phase])
@@ -245,7 +244,7 @@ class Server:
         return {**self.side.state, "round_number": np.array(self._round_number - 1)}
 
     def restore(self, state: State) -> None:
-        """Continue from a state that `state` returned."""
+        """Continue from a state that `state` or `state_before` returned; no round is open afterwards."""
         self.side.restore({name: array for name, array in state.items() if name != "round_number"})
         self._round_number = int(state["round_number"])
         self._stage, self._inbox, self._reports = Stage.IDLE, {}, {}
@@ -263,7 +262,7 @@ class Server:
 
 
 def _checked_order(reports: Iterable[tuple[Name, Any]]) -> Iterator[tuple[Name, Any]]:
-    """Yield the reports unchanged; raise if the names are not in ascending order."""
+    """Yield the reports unchanged; raise `LocalProtocolError` if the names are not in ascending order."""
     last: Name | None = None
     for name, report in reports:
         if last is not None and _order(last) >= _order(name):

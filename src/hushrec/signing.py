@@ -108,7 +108,7 @@ def load_public_key(public_key: bytes) -> Ed25519PublicKey:
 
 
 def is_signed(request: Request, credentials: Credentials, public_key: Ed25519PublicKey, run_id: str) -> bool:
-    """Return whether the credentials' signature of this request and run is valid under this public key."""
+    """Return whether the signature in `credentials` is valid for this request, run and public key."""
     try:
         public_key.verify(credentials.signature, request.signed_text(run_id, credentials.device, credentials.nonce))
     except InvalidSignature:

@@ -43,7 +43,7 @@ class _Tag(msgspec.Struct):
 
 @dataclasses.dataclass(frozen=True)
 class _Part:
-    """The encoding of one field: its type in MessagePack, and the functions that convert its value, None if none do."""
+    """The encoding of one field: its type in MessagePack, and optional functions that convert its value."""
 
     wire: Any
     pack: Convert | None = None
@@ -83,7 +83,7 @@ def encode(message: Any) -> bytes:
 
 
 def decode(body: bytes, expected: type[Message]) -> Message:
-    """Return the message in these bytes; raise unless it is a valid message of the expected class.
+    """Return the message in these bytes; raise `RemoteProtocolError` unless it is valid and of the expected class.
 
     The protocol version is checked first, so that a peer with another version gets an error about the version.
     """
@@ -249,7 +249,9 @@ def _as_table(width: int, numbers: _Array) -> _Array:
 
 def _pack_whole(array: _Array) -> bytes:
     if array.size and not 0 <= array.min() <= array.max() < 2**32:
-        raise LocalProtocolError("whole numbers on the wire must be from 0 to 4294967295.")
+        raise LocalProtocolError(
+            "whole numbers on the wire must be from 0 to 4294967295, because they are sent as uint32."
+        )
     return array.astype("<u4").tobytes()
 
 
@@ -263,7 +265,7 @@ def _pack_floats(array: _Array) -> bytes:
     with np.errstate(over="ignore"):
         packed = array.astype("<f4")
     if not np.all(np.isfinite(packed)):
-        raise LocalProtocolError("numbers on the wire must be finite as float32.")
+        raise LocalProtocolError("numbers on the wire must be finite when rounded to float32.")
     return packed.tobytes()
 
 
@@ -272,7 +274,7 @@ def _unpack_floats(buffer: bytes, number: type[np.generic]) -> _Array:
         raise RemoteProtocolError(f"a buffer of float32 must have a multiple of 4 bytes, got {len(buffer)}.")
     numbers = np.frombuffer(buffer, dtype="<f4")
     if not np.all(np.isfinite(numbers)):  # checked before the cast, which would warn
-        raise RemoteProtocolError("numbers on the wire must be finite as float32.")
+        raise RemoteProtocolError("numbers on the wire must be finite when rounded to float32.")
     return numbers.astype(number, copy=False)
 
 

@@ -164,7 +164,7 @@ def _by_given_names(table: Table, wanted: list[str]) -> list[int]:
         if names.count(name) != 1:
             count = "none" if name not in names else "more than one"
             raise DataError(
-                f"{_header_place(table)}: expected one column {name!r}, found {count} among its {len(names)}."
+                f"{_header_place(table)}: expected one column {name!r}, found {count} among {len(names)} columns."
                 " Pass columns with names in the header, or with positions from 1."
             )
     return [names.index(name) for name in wanted]
@@ -205,12 +205,16 @@ def clean_ids(table: Table, column: pl.Series, role: str) -> pl.Series:
     """Return ids as text without surrounding spaces; raise `DataError` if an id is empty."""
     if column.dtype != pl.String:
         if not (column.dtype.is_integer() or isinstance(column.dtype, (pl.Categorical, pl.Enum))):
-            raise DataError(f"{table.path}, column {role}: expected whole numbers or text as ids.")
+            raise DataError(
+                f"{table.path}, column {role}: expected whole numbers or text as ids, found {column.dtype}. Convert the"
+                " column to text."
+            )
         column = column.cast(pl.String)
     column = column.str.strip_chars()
     empty = (column.is_null() | (column == "")).fill_null(True)
     if empty.any():
-        raise DataError(f"{table.place(_first_true(empty), role)}: expected an id, found an empty field.")
+        place = table.place(_first_true(empty), role)
+        raise DataError(f"{place}: expected an id, found an empty field. Fill it in, or remove the {table.unit}.")
     return column
 
 
@@ -253,7 +257,9 @@ def _as_number(missing: str | float) -> float | None:
 def read_values(table: Table, column: pl.Series, scale: Scale | None) -> FloatArray:
     """Return the ratings as finite numbers; raise `DataError` if one is not a number, or not on the given scale."""
     if not (column.dtype == pl.String or column.dtype.is_numeric()):
-        raise DataError(f"{table.path}, column rating: expected numbers.")
+        raise DataError(
+            f"{table.path}, column rating: expected numbers, found {column.dtype}. Convert the column to numbers."
+        )
     if column.dtype == pl.String:
         column = column.str.strip_chars()
     numbers = column.cast(pl.Float64, strict=False)

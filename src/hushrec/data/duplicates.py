@@ -17,9 +17,9 @@ def number_pairs(users: IntArray, items: IntArray) -> pl.Series:
 
 
 def kept_rows(pairs: pl.Series, mode: str) -> BoolArray | None:
-    """Return for each row whether it is kept, one row per pair; None if no pair is repeated.
+    """Return for each row whether it is kept, so that each pair keeps one row; None if no pair is repeated.
 
-    `mode` "last" keeps the last row of a pair, every other mode the first.
+    Mode "last" keeps the last row of a pair, every other mode the first.
     """
     if pairs.n_unique() == len(pairs):
         return None

@@ -93,10 +93,12 @@ def _read_listing(path: Path, encoding: str | None = None) -> Listing:
 
 
 def _unrepeated(path: Path, listing: Listing) -> Listing:
-    """Return the listing unchanged; raise `DataError` if an item occurs twice."""
+    """Return the listing unchanged; raise `DataError` if an item id occurs twice."""
     repeats = len(listing.ids) - listing.ids.n_unique()
     if repeats:
-        raise DataError(f"{path}, column 1: expected each item id once, but {repeats} rows repeat an earlier id.")
+        raise DataError(
+            f"{path}, column 1: expected each item id once, but {repeats} rows repeat an earlier id. Remove them."
+        )
     return listing
 
 
@@ -132,9 +134,9 @@ def _has_many_categories(column: pl.Series) -> bool:
 
 
 def _list_own(path: Path, table: Table) -> Listing:
-    """Return the rows of a table with a header: the item id first, then attributes.
+    """Return the rows of a table with a header, whose first column is the item id.
 
-    A column called `title` or `name` holds the titles.
+    A column called `title` or `name` holds the titles; all other columns are attributes.
     """
     names = [name.strip() for name in table.first_row()]
     body = table if table.names is not None else table.without_first()
@@ -167,7 +169,7 @@ def _text(path: Path, column: pl.Series) -> pl.Series:
     if column.dtype == pl.List(pl.String):
         column = column.list.join("|", ignore_nulls=True)
     if column.dtype.is_nested() or column.dtype in (pl.Binary, pl.Object):
-        raise DataError(f"{path}: expected numbers, text or lists of text in every column of an items file.")
+        raise DataError(f"{path}: expected numbers, text or lists of text in every column. Remove the others.")
     text = column.cast(pl.String).str.strip_chars()
     return text.set((text == "").fill_null(False), None)
 

@@ -184,7 +184,7 @@ def get(
 
 
 def _unpack(entry: NamedSet, archive: Path, folder: Path) -> Path:
-    """Unpack the files in the archive's folder of the set, and no others, so that no path leads elsewhere."""
+    """Unpack only the files in the archive's folder named after the set, so that no path leads elsewhere."""
     with zipfile.ZipFile(archive) as content:
         names = content.namelist()
         if not any(file in names for file in entry.ratings_files):

@@ -26,10 +26,10 @@ def read_own_ratings(path: Path) -> dict[str, float]:
 
 
 def read_own_profile(path: Path, items: Collection[str], scale: Scale) -> dict[str, float] | list[str]:
-    """Return a person's ratings by item or, from a file with one column, the list of items; for use with a saved run.
+    """Return one person's ratings by item, for a run; from a file with one column, return the list of items instead.
 
-    `items` and `scale` are those of the run; `DataError` is raised for others. The first line of a file with one column
-    is a header if it is a known name of item columns, such as `item`.
+    Items and ratings must be among `items` and on `scale`, those of the run; otherwise raise `DataError`. The first
+    line of a file with one column is a header if it is a known name of item columns, such as `item`.
     """
     rows = _profile_rows(path)
     if not rows:
@@ -42,7 +42,9 @@ def read_own_profile(path: Path, items: Collection[str], scale: Scale) -> dict[s
                 " line."
             )
         if row.item in seen:
-            raise DataError(f"{path}, line {row.line}: expected each item once. Remove one of its lines.")
+            raise DataError(
+                f"{path}, line {row.line}: expected each item once, but an earlier line has it too. Remove one line."
+            )
         if row.rating is not None and not scale.low <= row.rating <= scale.high:
             raise DataError(f"{path}, line {row.line}: expected a rating on the scale of the run, {scale}.")
         seen.add(row.item)
@@ -76,14 +78,14 @@ def _read_rows(path: Path) -> list[tuple[int, list[str]]]:
     try:
         lines = path.read_text("utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError):
-        raise DataError(f"{path} must be a readable text file.") from None
+        raise DataError(f"{path} must be a readable text file in UTF-8.") from None
     separator = next((mark for mark in ",;\t" if any(mark in line for line in lines)), ",")
     rows = csv.reader(lines, delimiter=separator)
     return [(number, cells) for number, cells in enumerate(rows, start=1) if any(cell.strip() for cell in cells)]
 
 
 def is_number(text: str) -> bool:
-    """Return whether `float` accepts a text."""
+    """Return whether a text can be converted to a float."""
     try:
         float(text)
     except ValueError:

@@ -72,7 +72,7 @@ def cut_people(counts: IntArray, ratings_per_shard: int) -> list[int]:
 def check_new(path: Path) -> None:
     """Raise `DataError` unless the folder is new or empty."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise DataError(f"{path} must be a new or empty folder, but holds other files. Choose another.")
+        raise DataError(f"{path} must be a new or empty folder, but contains files. Choose another folder.")
 
 
 def write_profiles(
@@ -141,7 +141,7 @@ def items_frame(ratings: Ratings) -> pl.DataFrame:
 
 @dataclass(frozen=True)
 class Shards:
-    """A folder of shards. Its files are read only when they are needed."""
+    """A folder of shards, as a data set. Its files are read only when they are needed."""
 
     folder: Path
 

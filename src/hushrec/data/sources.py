@@ -58,7 +58,7 @@ def load(
     missing: str | float | None = None,
     public: str | Path | RatingTable | None = None,
 ) -> Ratings:
-    """Return the ratings in `source`.
+    """Return the ratings in `source`; raise `DataError` if they cannot be read.
 
     Args:
         source: the name of a data set; the path of a CSV, TSV, `::` or Parquet file; or a table in memory: a polars or
@@ -101,13 +101,17 @@ def _read(
         return _from_memory(source, items, form)
     if isinstance(source, str) and source.partition(":")[0] == "synthetic":
         if items is not None or form != Form(implicit=form.implicit, duplicates=form.duplicates):
-            raise DataError("synthetic ratings must be loaded without reading options other than implicit.")
+            raise DataError(
+                "synthetic ratings must be loaded without reading options other than implicit. Leave them out."
+            )
         ratings = synthetic_from_name(source)
         return dataclasses.replace(ratings, values=None, scale=None) if form.implicit else ratings
     offered = offered_sets()
     if isinstance(source, str) and source in offered:
         if items is not None or form != Form():
-            raise DataError(f"set {source} must be loaded without reading options, because a plug-in reads it.")
+            raise DataError(
+                f"set {source} must be loaded without reading options, because a plug-in reads it. Leave them out."
+            )
         ratings = offered[source]()
         if not isinstance(ratings, Ratings):
             raise DataError(f"the plug-in of set {source} must return Ratings, got {type(ratings).__name__}.")
@@ -201,7 +205,7 @@ def _from_table(name: str, table: Table, items: str | Path | RatingTable | None,
 
 
 def _settle_duplicates(table: Table, pairs: pl.Series, mode: str) -> IntArray | None:
-    """Return the rows to keep if a (user, item) pair is repeated; None if no pair is repeated.
+    """Return the positions of the rows to keep if a (user, item) pair is repeated; None if no pair is repeated.
 
     Raise `DataError` for a repeated pair if `mode` is "refuse".
     """

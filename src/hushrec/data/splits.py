@@ -85,8 +85,7 @@ def leave_last_out(ratings: Ratings) -> Split:
 def k_core(ratings: Ratings, *, per_user: int = 5, per_item: int = 5) -> Ratings:
     """Return the largest subset in which every user has at least `per_user` and every item `per_item` ratings.
 
-    The result depends on who rated what. Therefore counts of users and items published after this filter are not
-    private.
+    The result depends on who rated what. Therefore its numbers of users and items are not private.
     """
     rows = np.arange(ratings.n_ratings)
     while True:
@@ -144,5 +143,5 @@ def _n_held_out(n_rows: int, share: float, name: str) -> int:
         raise ParameterError(f"{name} must lie between 0 and 1, got {share}.")
     n_held_out = n_rows - int((1 - share) * n_rows)
     if not 0 < n_held_out < n_rows:
-        raise ParameterError(f"{name} must leave ratings in both parts, but {share} of {n_rows} ratings does not.")
+        raise ParameterError(f"{name} must leave ratings in both parts, but {share} of {n_rows} leaves one part empty.")
     return n_held_out

@@ -41,7 +41,7 @@ Records = np.ndarray[Any, Any]
 
 @dataclass
 class Ids:
-    """The distinct ids of a column, numbered in the order of their first occurrence, and the number of rows of each."""
+    """The distinct ids of a column, numbered in the order of first occurrence, and the number of rows with each id."""
 
     numbers: dict[str, int] = field(default_factory=dict)
     counts: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -185,7 +185,7 @@ class _Sorting:
         )
 
     def _part(self, borders: list[int], user_places: IntArray, item_places: IntArray) -> None:
-        """Move every record to the file of its shard, with the sorted positions of its person and item."""
+        """Write every record to the file of its shard, with the positions of its person and item in the sorted ids."""
         with self._unsorted.open("rb") as file:
             while len(records := np.fromfile(file, RECORD, RECORDS_AT_ONCE)):
                 records["user"] = user_places[records["user"]]

@@ -212,7 +212,7 @@ def _draw_activity(rng: np.random.Generator, shape: Shape) -> IntArray:
 
 
 def _draw_titles(rng: np.random.Generator, years: FloatArray) -> list[str]:
-    """Return distinct titles with the year; a title that is drawn again becomes part 2, 3, …"""
+    """Return distinct titles with years; a title that is drawn again gets the number 2, 3, … as in "Iron Bridge 2"."""
     taken: dict[str, int] = {}
     titles = []
     choices = rng.integers(0, len(SHAPES) * len(FIRST_WORDS) * len(SECOND_WORDS), len(years))

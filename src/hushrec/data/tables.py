@@ -196,7 +196,7 @@ def _single_character_separator(path: Path, data: bytes) -> tuple[bytes, str]:
     for separator in ("\t", STAND_IN):
         if separator.encode() not in data:
             return data.replace(b"::", separator.encode()), separator
-    raise DataError(f"{path} must have one separator, but has `::`, tabs and control characters.")
+    raise DataError(f"{path} must have one separator, but has `::`, tabs and control characters. Save it as CSV.")
 
 
 def _quoted_tables(

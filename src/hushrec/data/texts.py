@@ -114,7 +114,9 @@ def _check_text(path: Path, data: bytes, first_line: int) -> None:
     if first_line == 1 and data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise DataError(f"{path} must be UTF-8 text, but is UTF-16. Pass --encoding utf-16, or save it as UTF-8.")
     if b"\x00" in data or (first_line == 1 and data.startswith(b"PK\x03\x04")):
-        raise DataError(f"{path} must be CSV, TSV, `::` separated text or Parquet, but is another binary file.")
+        raise DataError(
+            f"{path} must be CSV, TSV, `::` separated text or Parquet, but is another binary file. Save it as CSV."
+        )
     if data.isascii():
         return
     try:

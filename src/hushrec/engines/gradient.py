@@ -1,4 +1,4 @@
-"""The base class of engines for gradient protocols, which keep user vectors and item vectors."""
+"""The base class of engines for gradient protocols: it holds user vectors and item vectors, and makes predictors."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar, TypeAlias
@@ -34,7 +34,7 @@ class GradientEngine(ABC):
     @property
     @abstractmethod
     def item_vectors(self) -> FloatArray:
-        """The public item vectors V, `(n_items + n_side_rows, item_width)`."""
+        """The item vectors V, `(n_items + n_side_rows, item_width)`; model `fm` has side rows, for item attributes."""
 
     @property
     @abstractmethod
@@ -52,7 +52,7 @@ class GradientEngine(ABC):
         return self._predictions.predictor_from(arrays)
 
     def losses(self) -> dict[str, FloatArray]:
-        """Return `value_rho` by name; the loss is infinite for users whose values have overflowed."""
+        """Return the privacy losses under the name `value_rho`; infinite for users whose values have overflowed."""
         with np.errstate(over="ignore", invalid="ignore"):
             return {"value_rho": np.nan_to_num(self.value_rho(), nan=np.inf, posinf=np.inf)}
 

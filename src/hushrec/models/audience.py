@@ -209,7 +209,7 @@ def preferred(items, ranking):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def score_items(items, description, ranking, kernel):  # type: ignore[no-untyped-def]
-    """Return the score of every item for a person who chose `items`, `(n_items,)`; log popularity without items."""
+    """Return the score of every item for a person who chose `items`, `(n_items,)`; log popularity if there are none."""
     scores = ranking.log_counts.copy()
     if len(items) == 0:
         return scores

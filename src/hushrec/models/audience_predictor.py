@@ -24,7 +24,7 @@ class Audience(ModelOfColumns):
 
 
 class ItemTable(NamedTuple):
-    """The public arrays from which scores are computed; `hushrec.models.audience` explains the letters in comments."""
+    """The public table of model `audience`: the arrays from which scores are computed."""
 
     log_counts: FloatArray  # log n_j, (n_items,)
     counts: FloatArray  # E n_j, (n_items,)
@@ -84,7 +84,7 @@ class AudiencePredictor:
         return ProfilePredictions(score_items(own, self._description, self._ranking, self._kernel))
 
     def arrays(self) -> Arrays:
-        """Return the arrays of the public table and of everybody's items, by name."""
+        """Return the arrays of the public table and of everybody's chosen items, by name."""
         return {**self.table._asdict(), **self.ratings.arrays()}
 
     @property

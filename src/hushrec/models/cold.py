@@ -24,7 +24,7 @@ BoolArray = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class ColdStart:
-    """Which people and items have no training ratings, and the predictions for them."""
+    """The cold-start predictor of a run: it knows which people and items have no training ratings."""
 
     own_means: FloatArray = field(repr=False)  # (n_users,) mean rating on the scale 1 to 5; NaN without ratings
     untouched: BoolArray = field(repr=False)  # (n_items,) whether the item's vector still has its initial value

@@ -119,7 +119,7 @@ class FactorizationMachine(MatrixFactorization):
         return np.concatenate([self.initial_vectors(n_items, rng=rng), np.zeros((self.n_side_rows, self.item_width))])
 
     def draw_regularization(self, *, rng: RandomStream) -> FloatArray:
-        """Return the prior precisions, `(item_width,)`: one draw for biases, and one per factor of each order."""
+        """Return prior precisions, `(item_width,)`: a random draw for the biases, and one per factor of each order."""
         return MatrixFactorization(self.item_width).draw_regularization(rng=rng)
 
     # Predicting ------------------------------------------------------------------------------------------------
@@ -247,12 +247,12 @@ class FactorizationMachine(MatrixFactorization):
 
 
 def _over_columns(x: Sparse, columns: FloatArray) -> FloatArray:
-    """Return, for each item, the sum of `columns` over its attributes, weighted by their values x."""
+    """Return, for each item, the sum of its attributes' rows in `columns`, weighted by the attributes' values x."""
     return np.asarray(x @ columns)
 
 
 def _over_items(x: Sparse, items: FloatArray | IntArray) -> FloatArray:
-    """Return, for each attribute, the sum of `items` over the items that have it, weighted by its values x."""
+    """Return, for each attribute, the sum of the rows in `items` that have it, weighted by the attribute's values x."""
     return np.asarray(x.T @ items)
 
 
@@ -265,7 +265,7 @@ def _power_sum(items: FloatArray, columns: FloatArray, x: Sparse, part: slice, p
 
 
 def _mean_move(rows: FloatArray, sums: FloatArray, counts: FloatArray | IntArray, prior: FloatArray) -> FloatArray:
-    """Return each row plus its sum divided by its count, minus its prior term; rows with count 0 do not change."""
+    """Return rows moved by the mean of their reports (sum / count) minus the prior term; with count 0 unchanged."""
     touched = (counts > 0)[:, None]
     return np.where(touched, rows + sums / np.maximum(counts, 1)[:, None] - prior * rows, rows)
 

@@ -29,7 +29,7 @@ class GaussianProcess(ModelOfColumns):
 
 
 class ItemTable(NamedTuple):
-    """The public arrays from which ratings are predicted; `hushrec.models.gp` explains the letters in comments."""
+    """The public table of model `gp`: the arrays from which ratings are predicted."""
 
     offsets: FloatArray  # o_j on the scale 1 to 5, (n_items,)
     rows: FloatArray  # x_j, (n_items, L)
@@ -119,7 +119,7 @@ class GaussianProcessPredictor:
         return np.asarray(self.of_profile(items, values).deviations)
 
     def of_profile(self, items: IntArray, values: FloatArray) -> ProfilePredictions:
-        """Return scores, predicted ratings and standard deviations for any person's ratings on the scale 1 to 5."""
+        """Return scores, predicted ratings and their deviations of every item, for a person with these ratings."""
         found: FloatArray = _predict_profile(items.astype(np.int64), values, self.table, self._titles.shape[1])
         predicted, deviations = found.T
         scores = list_scores(predicted, self.table.log_counts, self.table.offsets)
@@ -205,10 +205,10 @@ def in_threads(work: Callable[[int, int], None], count: int, per_task: int = PEO
 
 @njit(cache=True, nogil=True)
 def _fit_people(people, first, stop, table, ratings, n_words, alphas):  # type: ignore[no-untyped-def]
-    """Fill `alphas` with the weights α of the ratings of people[first:stop].
+    """Fill `alphas` with the weights α of the ratings of people[first:stop], as `gp.fit_process` defines them.
 
-    If the kernel has no nonlinear part (amplitude 0), α = (y − x_jᵀd)/v_j follows from the posterior mean d of the
-    linear model, which is faster to compute; titles are then ignored.
+    If the kernel has no nonlinear part (amplitude 0), the weights are computed faster, from the residuals of the linear
+    model divided by the items' variances; titles are then ignored.
     """
     titles = (table.title_starts, table.title_columns, table.title_weights)
     kernel = (table.kernel[0], table.kernel[1])

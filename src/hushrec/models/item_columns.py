@@ -133,7 +133,7 @@ def _flags(attributes: pl.DataFrame | None) -> list[FloatArray]:
 
 
 def _numbers(attributes: pl.DataFrame | None) -> list[FloatArray]:
-    """Return each numeric attribute that varies over the items, `(n_items,)`; NaN if it is missing."""
+    """Return each numeric attribute that varies over the items, `(n_items,)`; NaN for items without a value."""
     if attributes is None:
         return []
     columns = [attributes[name] for name, kind in attributes.schema.items() if kind != pl.Boolean]
@@ -147,22 +147,22 @@ def _shared(flags: FloatArray) -> FloatArray:
 
 
 def _standard(number: FloatArray) -> FloatArray:
-    """Return the number with mean 0 and deviation `NUMBER_SPREAD`, outliers clipped; 0 if it is missing."""
+    """Return an attribute scaled to mean 0 and deviation `NUMBER_SPREAD`, outliers clipped; missing values become 0."""
     known = number[np.isfinite(number)]
     away = (number - known.mean()) / known.std()
     return np.asarray(NUMBER_SPREAD * np.nan_to_num(np.clip(away, -FARTHEST_NUMBER, FARTHEST_NUMBER)))
 
 
 def _curved(number: FloatArray) -> FloatArray:
-    """Return the standardized number and its square, `(n_items, 2)`; a person may prefer the middle of a range."""
+    """Return the standardized attribute and its square, `(n_items, 2)`; a person may prefer the middle of a range."""
     standard = _standard(number)
     return np.stack([standard, CURVATURE * standard**2], axis=1)
 
 
 def _bumps(number: FloatArray) -> FloatArray:
-    """Return triangular basis functions of the number, with knots at its quantiles `KNOTS`; 0 if it is missing.
+    """Return triangular basis functions of a numeric attribute, with knots at its quantiles; 0 if it is missing.
 
-    Their linear combinations are the piecewise linear functions of the number.
+    Their linear combinations are the piecewise linear functions of the attribute.
     """
     known = number[np.isfinite(number)]
     knots = np.unique(np.quantile(known, KNOTS))

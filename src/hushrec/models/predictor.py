@@ -45,7 +45,7 @@ class Predictor(Protocol):
         return None
 
     def released_support(self) -> FloatArray | None:
-        """Return how many ratings of each item the protocol released, `(n_items,)`; None if it did not release them."""
+        """Return each item's number of ratings as the protocol released it, `(n_items,)`; None if it did not."""
         return None
 
     def of_profile(self, items: IntArray, values: FloatArray) -> ProfilePredictions | None:

@@ -21,7 +21,7 @@ from hushrec.protocols.masked.audience.constants import PROFILE_OFFSET, USUAL_LO
 
 
 class Table(NamedTuple):
-    """The arrays of the public table (`AudienceTable`) from which a person's entries are computed."""
+    """The arrays of the public table (`AudienceTable`) from which the entries of a person's blocks are computed."""
 
     columns: FloatArray
     count_weights: FloatArray

@@ -17,7 +17,7 @@ class CompilationNotice(event.Listener):
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Return a context manager for a round; only in the first round, a compilation in the block is reported."""
+        """Return a context manager that reports a compilation in its block; only the first round reports."""
         if self._remark is None:
             yield
             return

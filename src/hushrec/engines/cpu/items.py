@@ -19,7 +19,10 @@ from hushrec.protocols.gradient.prediction import initial_item_vectors
 
 
 class Known(NamedTuple):
-    """Reports whose noise is drawn one by one: their summed noise and number by item, and the recorded reports."""
+    """The reports whose noise is drawn individually: for each item the sum of their noise and their number.
+
+    `reports` holds the complete reports of recorded users.
+    """
 
     noise: FloatArray  # (n_items, width), or empty
     counts: IntArray  # (n_items,), or empty
@@ -45,7 +48,7 @@ class Items:
         return padded(self._problem, initial_item_vectors(self._problem), self._dtype)
 
     def kernel_rows(self, items: Rows) -> Rows:
-        """Return the item rows that the kernels multiply with user rows: V, or (1, e_1, e_2, base) for model `fm`."""
+        """Return the item rows that kernels multiply with user rows; for `fm` they are made from the item vectors."""
         model = self._problem.model
         if not isinstance(model, FactorizationMachine):
             return items
@@ -54,7 +57,7 @@ class Items:
         return padded(self._problem, rows, self._dtype)
 
     def table(self, items: Rows) -> FloatArray:
-        """Return the item vectors without padding, `(n_items + n_side_rows, item_width)`."""
+        """Return the item vectors without padding, and for model `fm` the rows of attributes below them, as float64."""
         return items[:, : self._problem.model.item_width].astype(np.float64)
 
     def move(self, round_number: int, items: Rows, sums: Rows, counts: IntArray, known: Known) -> tuple[Rows, int]:

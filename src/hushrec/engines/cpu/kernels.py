@@ -265,7 +265,7 @@ def update_user(user, user_vector, n_rated, step, given, streams, scratch, updat
 def report_block(  # type: ignore[no-untyped-def]
     first_user, stop_user, profiles, choices, given, streams, step, vectors, outcome, sums, counts
 ):
-    """Compute the reports of one block of users; return the largest |e| ‖u‖ in them, which bounds their gradients.
+    """Compute the reports of one block of users; return the largest norm |e| ‖u‖ of a report.
 
     Each selected item is reported with e u, its error times the user vector. `sums` `(n_items, width)` and `counts`
     `(n_items,)` are overwritten with the sums of e u and the numbers of reports of this block. `outcome` gets the new
@@ -299,7 +299,11 @@ def report_block(  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def reach(peak, squares, norm):  # type: ignore[no-untyped-def]
-    """Return peak · √norm, the largest |e| ‖u‖ of a user; infinite if `squares` or `norm` is not finite."""
+    """Return the largest norm |e| ‖u‖ of a user's reports: `peak`, the largest |error|, times the root of `norm`.
+
+    `norm` is the squared norm of the user vector. The result is infinite if `norm` or `squares`, the sum of squared
+    errors, is not finite.
+    """
     return peak * math.sqrt(norm) if math.isfinite(squares * norm) else math.inf
 
 
@@ -318,9 +322,11 @@ def move_items(  # type: ignore[no-untyped-def]
 ):
     """Fill `moved` with the item vectors after a round; return the number of reports.
 
-    An item with c reports changes by their mean, η (N Σ e u / c − v Λ_v) + noise / c; an item without reports does not
-    change. Blocks are added up in order. Each report has noise N(0, η), so that the noise of c reports is drawn as one
-    N(0, c η). For `known_counts` of the reports the noise has been drawn already, and `known_noise` is its sum.
+    An item vector v with c reports changes by their mean, η (N Σ e u / c − v Λ_v) + noise / c. Here η is the step size,
+    N the data weight, Λ_v the item regularization, and e u are the reports, summed in `sums`. An item without reports
+    does not change. Blocks are added up in order. Each report has noise N(0, η), so that the noise of c reports is
+    drawn as one N(0, c η). For `known_counts` of the reports the noise has been drawn already, and `known_noise` is its
+    sum.
     """
     n_blocks, _, width = sums.shape
     words, noise = np.empty(width + 2, np.uint64), np.zeros(width)

@@ -37,7 +37,7 @@ def profile_caps(problem: GradientProblem) -> IntArray:
 
 
 def selection_probabilities(problem: GradientProblem) -> SelectionProbabilities[FloatArray] | None:
-    """Return every user's selection probabilities, 0 for users who send nothing; None without selection."""
+    """Return every user's selection probabilities, 0 for users who send nothing; None if nothing is selected."""
     if problem.protocol(0).selection is None:
         return None
     z = problem.terms.reports_per_client
@@ -135,5 +135,8 @@ def make_streams(problem: GradientProblem, round_number: int) -> Streams:
 
 
 def user_stream(problem: GradientProblem, purpose: Purpose, round_number: int) -> Stream:
-    """Return the key of all users' streams for one purpose and round; users have their numbers in the whole run."""
+    """Return the key of all users' random streams for one purpose and round.
+
+    If the problem is a part of a larger run, users keep the streams that they have in the whole run.
+    """
     return make_stream(problem.seed, purpose, round_number, problem.first_user)

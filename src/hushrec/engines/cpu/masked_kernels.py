@@ -53,7 +53,7 @@ class Codes(NamedTuple):
 
 
 class Table(NamedTuple):
-    """The arrays from which a person's entries are computed: those of the public table, taste columns and constants."""
+    """The arrays from which the entries of a person's blocks are computed: public table, taste columns, constants."""
 
     offsets: FloatArray
     rows: FloatArray

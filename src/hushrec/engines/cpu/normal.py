@@ -159,7 +159,7 @@ def _place_in_layers(words, out):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _outside_core(stream, user, block, layer, x):  # type: ignore[no-untyped-def]
-    """Return |Z| for a draw that its first word did not decide, using random blocks that no other draw uses."""
+    """Return the size of a normal draw that its first random word did not decide; use blocks of this draw only."""
     while True:
         first, second = draw_block(stream, user, block)
         block += 1

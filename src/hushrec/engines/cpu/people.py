@@ -57,9 +57,9 @@ class People:
     def report(
         self, round_number: int, vectors: Vectors, given: Given, pairing: Pairing, sums: Rows, counts: IntArray
     ) -> tuple[Outcome, float]:
-        """Compute every user's report; return the new user vectors and privacy losses, and the largest |e| ‖u‖ sent.
+        """Compute every user's report; return new user vectors and privacy losses, and the largest norm of a report.
 
-        A report of an item is e u, its error times the user vector. `sums` `(n_blocks, n_items, width)` and `counts`
+        An item is reported with e u, its error times the user vector. `sums` `(n_blocks, n_items, width)` and `counts`
         `(n_blocks, n_items)` are filled with the sums and numbers of reports of each block.
         """
         outcome = Outcome(vectors.users.copy(), np.zeros(self.problem.n_users))
@@ -80,7 +80,10 @@ class People:
         return outcome, largest
 
     def renew_permanent_bits(self, round_number: int) -> None:
-        """Draw the permanent bits of this round's epoch, unless they are drawn; seed and epoch determine them."""
+        """Draw the permanent bits of this round's epoch, unless they have been drawn.
+
+        The seed and the epoch determine the bits, so that a resumed run draws the same ones.
+        """
         problem = self.problem
         epoch = problem.terms.epoch(round_number)
         if self._probabilities is None or epoch == self._epoch:
@@ -102,7 +105,7 @@ class People:
         self._epoch = -1
 
     def pairing(self, round_number: int, draws: Mapping[int, Draws] | None = None) -> Pairing:
-        """Return the source of this round's partners: random streams, or the partners in `draws`."""
+        """Return the source of the partners in this round's pairs: random streams, or the partners in `draws`."""
         problem, nobody = self.problem, np.empty(0, np.uint32)
         own = [draws[user].user_partners for user in sorted(draws)] if draws else []
         selected = [draws[user].selected_partners for user in sorted(draws)] if draws else []

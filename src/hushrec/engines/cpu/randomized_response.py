@@ -2,8 +2,8 @@
 
 An item is selected if a uniform number of 53 bits is below its probability. For large probabilities, both numbers are
 compared bit by bit, highest first, for 64 items at once. The first bit that differs decides, so that ten random words
-decide almost all of 64 items. For small probabilities, geometric gaps lead from one candidate to the next, at the
-larger of the two probabilities; each candidate is then kept with the ratio of its own probability to the larger one.
+decide almost all of 64 items. For small probabilities, candidates are drawn with the larger of the two probabilities,
+by geometric gaps between them; a candidate is then kept with the ratio of its own probability to the larger one.
 """
 
 import math
@@ -64,7 +64,7 @@ def _compare_first_bits(bits, if_zero, if_one, random, undecided, out):  # type:
 
 @njit(inline="always")
 def _chance(ones, if_zero, if_one, weight):  # type: ignore[no-untyped-def]
-    """Return one binary digit of each item's probability, packed 64 items to a word."""
+    """Return the binary digit of weight 2^(`weight` − 53) of each item's probability, packed 64 items to a word."""
     place = np.uint64(weight)
     return (ones & (_ZERO - ((if_one >> place) & _ONE))) | (~ones & (_ZERO - ((if_zero >> place) & _ONE)))
 
@@ -136,8 +136,8 @@ def list_items(bits, n_items, items):  # type: ignore[no-untyped-def]
 def select_sparse(stream, user, bits, n_items, prob_zero, prob_one, words, items):  # type: ignore[no-untyped-def]
     """Select the items that a user reports, for small probabilities; write them to `items`, return their number.
 
-    Geometric gaps lead from one candidate to the next, at the larger of the two probabilities. A candidate is kept with
-    the ratio of its own probability to the larger one.
+    Candidates are drawn with the larger of the two probabilities, by geometric gaps between them. A candidate is then
+    kept with the ratio of its own probability to the larger one.
     """
     rate = max(prob_zero, prob_one)
     if rate == 0.0:

@@ -30,7 +30,7 @@ class FakeLaw:
     bound: torch.Tensor  # α
 
     def of_run(self, run: int) -> "FakeLaw":
-        """Return the distributions of the users of one run, whose fields are `(n,)`."""
+        """Return the distributions for the users of one run; their fields are `(n_users,)`."""
         return FakeLaw(*(entry[run] for entry in vars(self).values()))
 
     def errors(self, uniform: torch.Tensor) -> torch.Tensor:
@@ -108,7 +108,7 @@ def user_sums(
 
 
 def rated_errors(values: torch.Tensor, user_vectors: torch.Tensor, item_vectors: torch.Tensor) -> torch.Tensor:
-    """Return the errors e = r − u vᵀ of rated cells, 0 in other cells, `(g, n, m)`: runs, users, items."""
+    """Return rating minus prediction for every rated cell, 0 in other cells, `(g, n, m)`: runs, users, items."""
     errors = values - user_vectors @ item_vectors.transpose(-1, -2)
     return errors.nan_to_num_(nan=0.0)
 

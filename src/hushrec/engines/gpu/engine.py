@@ -115,9 +115,9 @@ class GpuBatch:
         return rating_errors(tests, self.user_vectors, self.item_vectors)
 
     def held_out_ranks(self, tests: PlacedHeldOut) -> IntArray:
-        """Return, for every run and test, how the held-out item ranks: `(n_runs, 3, n_tests)`.
+        """Return how each held-out item ranks, for every run, as three counts: `(n_runs, 3, n_tests)`.
 
-        `held_out.held_out_ranks` explains the three counts.
+        They count the user's other unrated items: those that score higher, those that score the same, and all of them.
         """
         splits = tests.splits.tolist()
         return np.stack(
@@ -178,9 +178,10 @@ class GpuBatch:
         return dense.item_sums(self._values[self._sets[run]], selected, fakes, *self._vectors(run))
 
     def _pair_sums(self) -> tuple[torch.Tensor, dense.ItemSums]:
-        """Return each user's sum of s (v_j − v_j') over pairs, and the sums of all reports.
+        """Return the sums of a round of pairwise ranking: each user's sum over pairs, and the sums of all reports.
 
-        A pair is a rated item j and an unrated item j' with error s. Runs are computed one at a time.
+        A pair of a rated item j and an unrated item j' with error s adds s (v_j − v_j') to the user's sum, where v are
+        the item vectors. Runs are computed one at a time.
         """
         both = [self._pair_sums_of(run) for run in self._runs]
         columns = zip(*(vars(items).values() for _, items in both), strict=True)

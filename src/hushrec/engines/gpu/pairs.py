@@ -67,8 +67,8 @@ def own_pairs(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the error s = 1 / (1 + exp(x)) of every rating's pair, and each user's sum of s (v_j − v_j').
 
-    x is the difference between the scores of rated item j and its partner j'. The shapes are `(n_ratings,)` and
-    `(n_users, n_factors)`.
+    x is the difference between the scores of rated item j and its partner j', whose item vectors are v_j and v_j'. The
+    shapes are `(n_ratings,)` and `(n_users, n_factors)`.
     """
     differences = item_vectors[profiles.items] - item_vectors[partners]
     errors = torch.sigmoid(-(user_vectors[profiles.users] * differences).sum(-1))
@@ -107,7 +107,7 @@ def selected_reports(
     user_vectors: torch.Tensor,
     item_vectors: torch.Tensor,
 ) -> Reports:
-    """Return the reports of selected items with the errors s of their pairs: s if the item is rated, otherwise −s."""
+    """Return the reports of selected items: the error of the item's pair, negative if the item is unrated."""
     product = (user_vectors[users] * (item_vectors[items] - item_vectors[partners])).sum(-1)
     sign = torch.where(is_rated, 1.0, -1.0).to(product.dtype)
     return Reports(users, items, sign * torch.sigmoid(-sign * product))

@@ -53,8 +53,8 @@ def start(worker: GradientWorker) -> tuple[Rows, FloatArray]:
 def report(worker: GradientWorker, number: int, users: Rows, rho: FloatArray, rows: Rows) -> tuple[Any, ...]:
     """Run one round for a part of the users.
 
-    Return the new user vectors, the new privacy losses, a pair (whether all vectors are finite, the largest |e| ‖u‖
-    sent), the number of reports by item, and the sums of each block. The numbers of reports are added up over the
+    Return the new user vectors, the new privacy losses, a pair (whether all vectors are finite, the largest norm of a
+    report), the number of reports by item, and the sums of each block. The numbers of reports are added up over the
     blocks, because integers may be added in any order; the floating-point sums are returned block by block.
     """
     people, n_blocks = worker.people, len(worker.people.borders) - 1
@@ -72,7 +72,7 @@ def report(worker: GradientWorker, number: int, users: Rows, rho: FloatArray, ro
 
 
 class _State(NamedTuple):
-    """The results of the rounds so far; `users` and `rho` hold one reference of the crew for each part."""
+    """The results of the rounds so far; `users` and `rho` hold, for each part, a reference that the crew returned."""
 
     round_number: int
     items: Rows
@@ -124,7 +124,7 @@ class ShardedGradientEngine(GradientEngine):
 
     @property
     def users_of_parts(self) -> list[Any]:
-        """References of the crew to the user vectors of each part, `(n_users of the part, width)`, with padded rows."""
+        """The user vectors of each part, with padded rows, as references that the crew returned."""
         return self._state.users
 
     def public(self) -> Arrays:
