@@ -38,7 +38,7 @@ class TitleRows:
 
     @property
     def matrix(self) -> sp.csr_array:
-        """The rows as a sparse matrix, `(n_items, n_words + n_series)`."""
+        """The title rows as a sparse matrix, `(n_items, n_words + n_series)`."""
         n_columns = int(self.columns.max()) + 1 if len(self.columns) else 0
         return sp.csr_array((self.weights, self.columns, self.starts), shape=(len(self.starts) - 1, n_columns))
 

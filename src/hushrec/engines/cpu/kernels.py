@@ -211,7 +211,7 @@ def choose(user, rated, errors, choices, given, streams, scratch):  # type: igno
 
 @njit(cache=True)
 def _put_real_errors(rated, errors, selected, selected_errors, error_of_item):  # type: ignore[no-untyped-def]
-    """Overwrite the errors of selected items that are rated by their real errors.
+    """Replace the fake errors of selected items by the real errors of those that are rated.
 
     `error_of_item` must be all NaN, and is all NaN again afterwards.
     """

@@ -100,9 +100,9 @@ def own_errors(rated, partners, user_vector, item_vectors, errors, pull):  # typ
 
 @njit(cache=True)
 def choose_both_ends(rated, partners, errors, is_rated, selected, selected_errors):  # type: ignore[no-untyped-def]
-    """Write a user's rated items and distinct partners to `selected`; return their number.
+    """Write a user's rated items and distinct partners to `selected`, and their errors; return the number of items.
 
-    The error of a rated item is that of its pair; the error of a partner is minus that of its first pair.
+    A rated item has the error of its pair; a partner has minus the error of its first pair.
     """
     count = len(rated)
     copy_into(rated, selected)
