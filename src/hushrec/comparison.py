@@ -111,7 +111,7 @@ def compare(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Comparison:
-    """Return a test of whether two fitted recommenders differ in accuracy on held-out ratings, paired by person.
+    """Test whether two fitted recommenders differ in accuracy on held-out ratings, paired by person; return the result.
 
     The metric is the RMSE, or the AUC for models that rank. People are resampled rather than ratings, because the
     ratings of one person are not independent. The result holds for this split and seed only; use `grid` for several

@@ -20,7 +20,7 @@ class ModelDeclaration:
     """The registry entry of a model: its options, and where to import its code from.
 
     `predicts` is "rating" for a model that predicts rating values, "ranking" for a model that orders items from
-    implicit feedback. `implementation` is the import path of the model's class, which has a classmethod
+    one-class data. `implementation` is the import path of the model's class, which has a classmethod
     `from_options(options, **facts)`. The facts are keyword arguments with public knowledge about the items.
     `item_facts` is the import path of a function (ratings, options) → facts for a data set; `sent_facts` is the import
     path of a function (attributes, titles, details) → facts for the catalogue that a server sends. `without_privacy`

@@ -1,9 +1,9 @@
 """The maths of model `audience`: score items for a person from public item data and the items that the person chose.
 
-Every item j has a public row p_j. A person who chose h items (interacted with them: implicit feedback) has the
-*description*
+Every item j has a public row p_j. A person who chose h items (one-class data, also called implicit feedback) has
+the *description*
 
-    z = Σ p_j / (h + o) + s (log h − usual) + b,     scaled down to norm limit · √K where it is longer,
+    z = Σ p_j / (h + o) + s (log h − usual) + b,     scaled down to norm limit · √K if it is longer,
 
 a vector of K numbers with mean about 0 and variance about 1 over people. The offset o shrinks the descriptions of small
 profiles. The *audience* a_j of item j is the mean description of the people who chose j. A person's score of item j is

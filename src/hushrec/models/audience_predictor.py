@@ -1,4 +1,4 @@
-"""Model `audience`: the class that the registry names, and the predictor, which scores items from implicit feedback."""
+"""Model `audience`: the class that the registry names, and the predictor, which scores items from one-class data."""
 
 from dataclasses import dataclass, field
 from functools import cached_property

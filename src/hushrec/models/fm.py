@@ -127,8 +127,8 @@ class FactorizationMachine(MatrixFactorization):
     def item_rows(self, table: FloatArray) -> FloatArray:
         """Return the row of each item from which ratings are predicted, `(n_items, item_width)`.
 
-        The row combines the item's parameters with those of its attributes: (base_j, e_1(v²), e_2(v³)), as defined in
-        the module's docstring.
+        The first number is the part of the prediction that does not depend on the user; the other numbers are the
+        factors that multiply the user's vectors. Both combine the parameters of the item and of its attributes.
         """
         items, columns = self._split(table)
         rows = items.copy()

@@ -6,9 +6,8 @@ by the inverse CDF. If this engine is given the `Draws` that engine `reference` 
 up to rounding.
 
 The kernels compute dot products of user rows and item rows, for ratings or for pairs. The prediction of a factorization
-machine is such a dot product too, of the rows (w, u², u³, 1) and (1, e_1, e_2, base) in the notation of `models.fm`,
-where superscripts are orders. The item rows are computed before each round, and the item vectors are updated from the
-sums after the round.
+machine is such a dot product too; its item rows are computed from the item vectors before each round
+(`Items.kernel_rows`). After the round, the item vectors are updated from the sums of the reports.
 """
 
 from collections.abc import Mapping, Sequence
