@@ -373,7 +373,7 @@ def test_the_command_prints_the_table_and_writes_the_page(tmp_path):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"protocols": ["plain"], "model": "mf", "epsilon_g": 1.0}, "plain uses epsilon_g"),
+        ({"protocols": ["plain"], "model": "mf", "epsilon_g": 1.0}, "epsilon_g must"),
         ({"protocols": None, "model": "gp"}, "model .* got gp"),
         ({"protocols": ["masked"], "model": "mf", "rounds": 100}, "protocol .* mf, got masked"),
     ],
@@ -559,7 +559,7 @@ def test_a_damaged_audit_is_refused(tmp_path):
 def test_an_audit_that_cannot_be_written_is_one_sentence(tmp_path):
     """A file stands where the folder should be."""
     (tmp_path / "taken").write_text("")
-    with pytest.raises(RunError, match="could not be written"):
+    with pytest.raises(RunError, match="must be writable"):
         audits.write_audit(RECORD, tmp_path / "taken")
 
 

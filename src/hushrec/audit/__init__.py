@@ -6,6 +6,5 @@ honest-but-curious server, which only reads the messages. The attacks in `malici
 simulated devices again. `judge` scores the guesses of the attacks, and `run.audit` runs all attacks. A new attack is
 one small class in one of the lists of `attacks/`. `masked/` holds the audit of protocol `masked`.
 
-In this package an *report* is a device's report of one round, a *victim* is a person under attack, and *existence*
-means which items a person has rated.
+In this package a *victim* is a person under attack, and *existence* means which items a person has rated.
 """

@@ -26,7 +26,11 @@ Table = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class Crowd:
-    """Estimates about many people: two tables with one row per person and one column per item."""
+    """Estimates about many people, as two tables with one row per person and one column per item.
+
+    `rated` is the probability that the item is rated. `pulls` is positive if the person likes the item more than
+    predicted, and negative if less.
+    """
 
     rated: Table = field(repr=False)  # estimated probability that the item is rated; 0 if it was not reported
     pulls: Table = field(repr=False)  # mean amplitude times `rated`: positive if the item is liked more than predicted
@@ -65,7 +69,7 @@ def watch_crowd(
 
 
 def _estimate(seen: Trace, protocol: GradientProtocol, terms: Terms) -> tuple[FloatArray, FloatArray]:
-    """Return one person's row of `Crowd.rated` and row of `Crowd.pulls`."""
+    """Return one person's row of `Crowd.rated` (is the item rated?) and row of `Crowd.pulls` (is it liked?)."""
     total, reports, largest = np.zeros((3, terms.n_items))
     for part in seen.parts:
         total[part.items] += part.amplitudes

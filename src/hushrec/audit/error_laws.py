@@ -1,9 +1,9 @@
-"""Distributions of real and fake amplitudes, fitted to one person's reports, to distinguish real from fake errors.
+"""Distributions of real and fake errors, fitted to one person's reports, to distinguish real from fake errors.
 
 In `sdcf`, real errors are close to N(μ, σ²), and fake errors have the same distribution truncated to [−α, α], where
-P(|X| < α) = exp(−ε_g). An amplitude a is an error times ‖u‖ plus noise of standard deviation τ. Below, μ, σ and α are
-multiplied by the unknown ‖u‖, which therefore need not be known. With m' = (a σ² + μ τ²)/(σ² + τ²) and s'² = σ² τ²/(σ²
-+ τ²), the densities are
+P(|X| < α) = exp(−ε_g). An attacker does not see errors but amplitudes: an amplitude a is an error times ‖u‖, the
+unknown norm of the user vector, plus noise of standard deviation τ. Below, μ, σ and α are those of errors times ‖u‖, so
+‖u‖ need not be known. With m' = (a σ² + μ τ²)/(σ² + τ²) and s'² = σ² τ²/(σ² + τ²), the densities are
 
     real(a) = N(a; μ, σ² + τ²)        fake(a) = real(a) e^ε_g [Φ((α − m')/s') − Φ((−α − m')/s')]
 """
@@ -28,9 +28,9 @@ MOST_FITTED = 1500  # largest number of amplitudes in one fit
 
 @dataclass(frozen=True)
 class ErrorLaw:
-    """The distributions of real and of fake amplitudes in a few neighbouring rounds, and the share of real ones.
+    """The fitted distributions of real and of fake errors in a few neighbouring rounds, and the share of real ones.
 
-    An amplitude is an error times the norm of the user vector, plus noise.
+    They are distributions of amplitudes: errors times the norm of the user vector, plus noise.
     """
 
     mean: float
@@ -40,11 +40,17 @@ class ErrorLaw:
     share_real: float
 
     def real(self, amplitudes: FloatArray, noise: FloatArray | float) -> FloatArray:
-        """Return the density of real errors at each amplitude; `noise` is the noise's standard deviation."""
+        """Return the density of real errors at each amplitude (error times ‖u‖ plus noise).
+
+        `noise` is the standard deviation of the noise.
+        """
         return _normal(amplitudes, self.mean, np.hypot(self.deviation, noise)) + SMALLEST_DENSITY
 
     def fake(self, amplitudes: FloatArray, noise: FloatArray | float) -> FloatArray:
-        """Return the density of fake errors at each amplitude; `noise` is the noise's standard deviation."""
+        """Return the density of fake errors at each amplitude (error times ‖u‖ plus noise).
+
+        `noise` is the standard deviation of the noise.
+        """
         if self.bound == math.inf:
             return self.real(amplitudes, noise)
         if self.bound < 1e-3 * np.min(noise):  # fake errors are negligible beside the noise
@@ -57,7 +63,11 @@ class ErrorLaw:
         return np.asarray(whole * inside * math.exp(self.epsilon_g) + SMALLEST_DENSITY)
 
     def log_ratio(self, amplitudes: FloatArray, noise: FloatArray | float) -> FloatArray:
-        """Return ln(real density / fake density) of each amplitude; 0 if ε_g = 0, which makes both densities equal."""
+        """Return ln(density of real errors / density of fake errors) at each amplitude (error times ‖u‖ plus noise).
+
+        `noise` is the standard deviation of the noise. The result is 0 if ε_g = 0, because the densities are then
+        equal.
+        """
         return np.asarray(np.log(self.real(amplitudes, noise)) - np.log(self.fake(amplitudes, noise)))
 
 
@@ -90,7 +100,11 @@ def growing_blocks(count: int) -> list[range]:
 
 
 def fit_law(amplitudes: FloatArray, noise: FloatArray, epsilon_g: float, guess: ErrorLaw | None = None) -> ErrorLaw:
-    """Return the maximum-likelihood `ErrorLaw`, by a search from `guess` or, without it, from three fixed points."""
+    """Return the maximum-likelihood `ErrorLaw` for amplitudes, which are errors times ‖u‖, plus noise.
+
+    `noise` holds the standard deviation of each amplitude's noise. The search starts from `guess` or, without it, from
+    three fixed points.
+    """
     stride = -(-len(amplitudes) // MOST_FITTED)
     amplitudes, noise = amplitudes[::stride], noise[::stride]
     scale = float(np.sqrt(np.mean(amplitudes**2))) + 1e-12

@@ -61,10 +61,10 @@ class Described(Protocol):
 def judge_existence(
     attack: Described, protocol: str, scores: FloatArray, truth: Truth, rng: np.random.Generator
 ) -> list[Finding]:
-    """Return a finding with the AUC of rated against unrated items, averaged over people; empty if nobody has an AUC.
+    """Return a finding with the AUC of rated against unrated items, averaged over people.
 
     `scores` has the shape `(n_victims, n_items)`; items with a NaN score are left out. The confidence interval comes
-    from resampling people.
+    from resampling people. The list is empty if no person has both rated and unrated items.
     """
     asked = [(row[~np.isnan(row)], labels[~np.isnan(row)]) for row, labels in zip(scores, truth.rated, strict=True)]
     areas = np.array([auc(row, labels) for row, labels in asked])
@@ -97,9 +97,10 @@ def mean_roc(scores: FloatArray, rated: BoolArray) -> FloatArray:
 def _value(
     attack: Attack, observation: Observation, guess: FloatArray, truth: Truth, rng: np.random.Generator
 ) -> list[Finding]:
-    """Return the share of all ratings that the attack recovers.
+    """Return a finding on the values of all ratings: the share recovered exactly.
 
-    If some ratings were not reported, a second finding has the share among the reported ones.
+    On a continuous scale it is the share of error removed (see `value_scores`). If some ratings were not reported, a
+    second finding is about the reported ones only.
     """
     score = ValueScore.on(truth.ratings[truth.rated], observation.levels)
     reported = truth.rated & ~np.isnan(guess)

@@ -40,7 +40,10 @@ WIDE = np.linspace(-2.5, 2.5, 1001)  # candidates for a bias whose moves are not
 
 
 class MachineParts(NamedTuple):
-    """One report, decomposed: items, errors, the person's vector (1, u), and the ratings minus the person's bias."""
+    """One report of model `fm`, decomposed: items, errors, the vector (1, u), and the ratings minus the person's bias.
+
+    Here u is the person's taste vector.
+    """
 
     items: IntArray
     errors: FloatArray
@@ -60,9 +63,9 @@ class MachineReading:
 def take_apart(
     model: FactorizationMachine, announcement: ItemVectors, report: MaybeReport, direction: FloatArray | None = None
 ) -> MachineParts | None:
-    """Return the decomposition of a report, or None if it has no item or no usable direction.
+    """Return the decomposition of an report of model `fm`, or None if it has no item or no usable direction.
 
-    The vector (1, u) comes from the given `direction` or, by default, from the report itself.
+    The vector (1, u), with the person's taste vector u, comes from `direction` or, by default, from the report itself.
     """
     if report is None or len(report.items) == 0:
         return None
@@ -86,9 +89,9 @@ def read_reports(
 ) -> MachineReading:
     """Return the ratings, the sizes of errors and the taste vector that one person's reports reveal.
 
-    Set `follows_bias` if every report holds all rated items. The attack then adds up the moves of the bias and reads
-    the last report. Otherwise a report holds a few rated items among fake ones, and the attack reads the last `RECENT`
-    reports together, along one common direction.
+    `levels` holds the ratings that people can give. Set `follows_bias` if every report holds all rated items. The
+    attack then adds up the moves of the person's bias and reads the last report. Otherwise an report holds a few rated
+    items among fake ones, and the attack reads the last `RECENT` reports together, along one common direction.
     """
     pairs = list(zip(announcements, reports, strict=True))
     direction = None if follows_bias else pooled(pairs[-RECENT:])
@@ -126,7 +129,10 @@ def followed_bias(seen: Sequence[tuple[ItemVectors, MachineParts]]) -> float:
 
 
 def _means(parts: Sequence[tuple[IntArray, FloatArray]], n_items: int) -> FloatArray:
-    """Return the mean over all parts of every item's numbers, `(n_items,)`; NaN for items that are in no part."""
+    """Return the mean of all numbers of each item, `(n_items,)`; NaN for items without numbers.
+
+    Each entry of `parts` holds items and one number for each of them.
+    """
     total, counts = np.zeros(n_items), np.zeros(n_items)
     for items, numbers in parts:
         total[items] += numbers
@@ -135,10 +141,10 @@ def _means(parts: Sequence[tuple[IntArray, FloatArray]], n_items: int) -> FloatA
 
 
 def likely_bias(values: FloatArray, sizes: FloatArray, near: float, levels: RatingLevels, *, wide: bool) -> float:
-    """Return the bias close to `near` that brings values + bias closest to the levels of the rating scale.
+    """Return the bias close to `near` that brings values + bias closest to ratings that people can give (`levels`).
 
     With `wide`, the search range is larger and some values may come from fake errors. Values with larger errors, which
-    are more likely real, then get more weight, and common levels are preferred.
+    are more likely real, then get more weight, and common ratings are preferred.
     """
     tried = near + (WIDE if wide else BIASES)
     weights = sizes**2 if wide else np.ones(len(values))

@@ -103,9 +103,9 @@ def attack_devices(
 def attack_by_marks(
     problem: GradientProblem, observation: Observation, victims: IntArray, *, rng: np.random.Generator
 ) -> list[Finding]:
-    """Return how well a `MarkingServer` recovers which of some random items the victims have rated, and the ratings.
+    """Return how well a malicious `MarkingServer` recovers which of some random items the victims rated, and how.
 
-    Return an empty list if the run has too few factors or rounds for marks.
+    Return an empty list if the run has too few factors or rounds for this attack.
     """
     if not can_mark(problem.terms):
         return []

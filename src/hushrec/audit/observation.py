@@ -72,8 +72,8 @@ class Observation:
     def public_direction(self) -> FloatArray:
         """A unit vector in the direction of an average person's user vector, from public knowledge alone.
 
-        Its predictions are as close as possible to the middle of the rating scale or, for model `bpr`, its scores to
-        the log odds of the items' popularity.
+        It is the vector whose predictions are closest to the middle of the rating scale. For model `bpr`, it is the one
+        whose scores are closest to the log odds of the items' popularity.
         """
         table = self.announcements[-1].item_vectors.astype(np.float64)
         if self.terms.model == "bpr":  # only differences of scores have a meaning
@@ -93,12 +93,15 @@ class Observation:
 
     @cached_property
     def traces(self) -> tuple[Trace, ...]:
-        """Every victim's reports, each decomposed into a direction and one amplitude per item."""
+        """Every victim's reports, each decomposed into the direction of the user vector and one amplitude per item.
+
+        An amplitude is the error of the item times the norm of the user vector.
+        """
         return tuple(trace(self.announcements, reports) for reports in self.reports)
 
     @cached_property
     def laws(self) -> tuple[list[ErrorLaw] | None, ...]:
-        """For every victim, the `ErrorLaw` of each report, or None if the protocol has no fake errors."""
+        """For each victim, the fitted error distributions of each report; None if the protocol has no fake errors."""
         fake_range = self.protocol.fake_range
         if fake_range is None:
             return (None,) * self.n_victims

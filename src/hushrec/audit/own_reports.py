@@ -46,8 +46,9 @@ class Reading:
 def read_reports(terms: Terms, protocol: GradientProtocol, own: Sequence[ShownReport], given: FloatArray) -> Reading:
     """Return what a server can recover from one device's reports.
 
-    The direction comes from the rank-one attack on the last ten reports. The beliefs and ratings come from the attack
-    `ConsistentRatings` on all reports. `given` holds the ratings that people can give, on the scale 1 to 5.
+    The direction of the user vector comes from the rank-one attack on the last ten reports. The beliefs and ratings
+    come from the attack `ConsistentRatings` on all reports. `given` holds the ratings that people can give, on the
+    scale 1 to 5.
     """
     items = np.unique(np.concatenate([one.report.items for one in own]))
     terms = replace(terms, n_items=len(items), reports_per_client=None)
@@ -76,8 +77,9 @@ def scaling(terms: Terms, report: GradientReport, item_vectors: FloatArray) -> f
 
         G = s (η_t N e uᵀ − η_t V Λ + noise),
 
-    where the noise has variance η_t. All singular values of G + s η_t V Λ except the first are due to noise. Their
-    squares add up to about s² η_t (n − 1)(K − 1). The function solves this equation for s by iteration from s = 1.
+    where e holds the errors, u is the user vector, V holds the item vectors, Λ is the prior precision, and the noise
+    has variance η_t. All singular values of G + s η_t V Λ except the first are due to noise. Their squares add up to
+    about s² η_t (n − 1)(K − 1). The function solves this equation for s by iteration from s = 1.
     """
     gradients = report.gradients.astype(np.float64)
     step_size = terms.step_size(report.round_number)

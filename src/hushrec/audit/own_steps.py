@@ -91,7 +91,7 @@ def _equations(
     unknown: IntArray,
     levels: RatingLevels,
 ) -> Equations | None:
-    """Return the equations of the step between two reports.
+    """Return the linear equations of the user vector's step between two reports.
 
     Return None if the reports are not of consecutive rounds, or if the norm of a user vector is unknown.
     """
@@ -122,10 +122,10 @@ def _equations(
 
 
 def norm_of(part: ReportParts, found: RecoveredRatings) -> float | None:
-    """Return the norm c of the user vector in one report, from known ratings r, which satisfy a = c r − c² û·v.
+    """Return the norm c of the user vector in one report, computed from the items whose ratings are known.
 
-    Here a is the amplitude and û·v the score of an item. Return None if the report has no item with a known rating, or
-    if its known ratings contradict each other.
+    A known rating r satisfies a = c r − c² û·v, where a is the item's amplitude (error times c) and û·v its score.
+    Return None if the report has no item with a known rating, or if its known ratings contradict each other.
     """
     known = np.flatnonzero(found.log_odds[part.items] > SURE)
     if len(known) == 0:

@@ -55,10 +55,11 @@ def evidence_of_partners(
 
 
 def partner_scores(part: ReportParts, norms: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the partner's score for each negative amplitude, and its standard deviation, each `(n_norms, n_negative)`.
+    """Return the score of the rated partner of each unrated item in one report, and its standard deviation.
 
-    `norms`, `(n_norms, 1)`, holds candidates for the norm of the user vector. An entry is NaN if the norm is too small
-    to explain the amplitude.
+    Model `bpr` pairs each unrated item with a rated one, its partner; unrated items have negative amplitudes. `norms`,
+    `(n_norms, 1)`, holds candidates for the norm of the user vector. Both results have the shape `(n_norms,
+    n_negative)`. An entry is NaN if the norm is too small to explain the amplitude.
     """
     negative = part.amplitudes < -REACH * part.noise
     size = -part.amplitudes[negative]
@@ -67,10 +68,11 @@ def partner_scores(part: ReportParts, norms: FloatArray) -> tuple[FloatArray, Fl
 
 
 def likeliest_norm(part: ReportParts, scores: FloatArray, known: IntArray, share: float) -> float | None:
-    """Return the norm of the user vector under which the partners' scores are most likely; None if noise hides them.
+    """Return the norm of the user vector under which the scores of partners are most likely; None if noise hides them.
 
-    A rated item's score is modelled as a draw from the scores of the `known` items with probability `share`, otherwise
-    from those of all items. The search goes from a coarse grid of norms with a coarsely smoothed density to finer ones.
+    A partner is the rated item with which model `bpr` pairs an unrated item. Its score is modelled as a draw from the
+    scores of the `known` items with probability `share`, otherwise from those of all items. The search goes from a
+    coarse grid of norms with a coarsely smoothed density to finer ones.
     """
     largest = float(np.abs(part.amplitudes).max())
     deviation = partner_scores(part, 1.5 * np.array([[largest]]))[1]
@@ -99,10 +101,11 @@ Explained = tuple[FloatArray, IntArray, IntArray]  # densities, items, and the n
 
 
 def _explained(part: ReportParts, scores: FloatArray, known: IntArray, possible: IntArray, share: float) -> Explained:
-    """Return the items that can explain each partner's score in one report, and the score's density under each item.
+    """Return the items that may be the partner of each unrated item in one report, with a density for each.
 
-    The densities and the items (as indices into `possible`) of all scores are concatenated. The last array has the
-    number of items of each score.
+    A partner is the rated item with which model `bpr` pairs an unrated item. The density is that of the partner's
+    estimated score if the item is the partner. The densities and the items (as indices into `possible`) of all partners
+    are concatenated. The last array has the number of items for each partner.
     """
     norm = likeliest_norm(part, scores, known, share)
     if norm is None:
@@ -121,9 +124,10 @@ def _explained(part: ReportParts, scores: FloatArray, known: IntArray, possible:
 
 
 def _mixture(explained: list[Explained], n_items: int, chance: float) -> FloatArray:
-    """Return, for each item, the log-likelihood ratio of "a share `chance` of the partners is this item" to "none is".
+    """Return, for each item, the log-likelihood ratio of "a share `chance` of all partners is this item" to "none is".
 
-    The mixture weights of the other items are fitted by expectation maximization.
+    A partner is the rated item with which model `bpr` pairs an unrated item. The mixture weights of the other items are
+    fitted by expectation maximization.
     """
     densities, places, counts = (np.concatenate(column) for column in zip(*explained, strict=True))
     table = csr_array((densities, places, np.append(0, np.cumsum(counts))), shape=(len(counts), n_items))

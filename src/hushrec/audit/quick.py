@@ -40,7 +40,7 @@ def quick_audit(ratings: Ratings, settings: Settings, n_victims: int = PEOPLE) -
 def attack_reports(
     settings: Settings, problem: GradientProblem, victims: IntArray, others: IntArray, rng: np.random.Generator
 ) -> list[Finding]:
-    """Return the findings of the quick attacks on a gradient protocol, in which the server sees single reports.
+    """Return the findings of the quick attacks on a gradient protocol, whose server sees every single report.
 
     `others` are the people from whom the attacker knows the popularity of items.
     """

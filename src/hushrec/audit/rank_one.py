@@ -35,22 +35,23 @@ class ReportParts:
 
     @property
     def strength(self) -> float:
-        """The first singular value of the report; a larger value means a more precise direction."""
+        """The first singular value of the report's gradients; a larger value means a more precise direction."""
         return float(np.sqrt(self.amplitudes @ self.amplitudes)) + 1e-12
 
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """All reports of one person, each decomposed into direction and amplitudes, with consistent signs."""
+    """All reports of one person, each decomposed into a direction and one amplitude per item, with consistent signs."""
 
     parts: tuple[ReportParts, ...] = field(repr=False)
 
     @property
     def direction(self) -> FloatArray | None:
-        """The mean of the last few directions, weighted by their precision, as a unit vector; None without reports.
+        """The direction of the user vector after the last report, as a unit vector; None without reports.
 
-        A single report would not suffice: a report without real errors has a random direction, and would give all
-        later directions a random sign.
+        It is the mean of the last few reports' directions, weighted by their precision. A single report would not
+        suffice: an report without real errors has a random direction, and would give all later directions a random
+        sign.
         """
         if not self.parts:
             return None
@@ -62,8 +63,8 @@ def trace(announcements: Sequence[ItemVectors], reports: Sequence[GradientReport
     """Return the decomposed reports of one person, in the order of rounds, without the empty ones.
 
     The sign of a singular vector is arbitrary. User vectors start with positive entries, so the first direction is
-    chosen to have a positive sum. Each later direction is chosen to have a positive scalar product with
-    `Trace.direction` so far.
+    chosen to have a positive sum. Each later direction is chosen to have a positive scalar product with the mean of the
+    directions before it.
     """
     seen = Trace(())
     for announcement, report in zip(announcements, reports, strict=True):
@@ -73,10 +74,10 @@ def trace(announcements: Sequence[ItemVectors], reports: Sequence[GradientReport
 
 
 def take_apart(announcement: ItemVectors, report: GradientReport, towards: FloatArray | None) -> ReportParts:
-    """Return the decomposition of one report into its direction and amplitudes.
+    """Return the decomposition of one report into the direction û of the user vector and one amplitude per item.
 
-    The sign of the direction is chosen so that its scalar product with `towards` is positive or, if `towards` is None,
-    so that its entries have a positive sum.
+    The sign of û is chosen so that its scalar product with `towards` is positive or, if `towards` is None, so that its
+    entries have a positive sum.
     """
     vectors = announcement.item_vectors[report.items].astype(np.float64)
     scaled, noise = without_prior(announcement, report)
@@ -97,9 +98,10 @@ def take_apart(announcement: ItemVectors, report: GradientReport, towards: Float
 
 
 def without_prior(announcement: ItemVectors, report: GradientReport) -> tuple[FloatArray, float]:
-    """Return a report without its public prior term, divided by η_t N, and the standard deviation of its noise.
+    """Return an report without its public prior term, divided by η_t N (step size times data weight).
 
-    The first result is X = e uᵀ + noise, with one row per reported item.
+    The first result is X = e uᵀ + noise, with one row per reported item, where e holds the errors and u is the user
+    vector. The second is the standard deviation of the noise.
     """
     terms = announcement.terms
     step_size = terms.step_size(announcement.round_number)
@@ -109,9 +111,9 @@ def without_prior(announcement: ItemVectors, report: GradientReport) -> tuple[Fl
 
 
 def first_direction(rows: FloatArray, start: FloatArray | None = None) -> FloatArray:
-    """Return the first right singular vector of `rows`, by power iteration from `start`, or by `eigh` if that fails.
+    """Return the first right singular vector of `rows`, by power iteration from `start` (by default the longest row).
 
-    Power iteration fails if it does not converge in 30 steps. Without `start`, it begins with the longest row.
+    If 30 steps do not converge, it is computed by an eigendecomposition.
     """
     direction = rows[np.argmax(np.einsum("ij,ij->i", rows, rows))] if start is None else start
     direction = direction / (np.linalg.norm(direction) + 1e-300)
@@ -127,7 +129,10 @@ def first_direction(rows: FloatArray, start: FloatArray | None = None) -> FloatA
 
 
 def stacked_direction(parts: Sequence[ReportParts]) -> FloatArray:
-    """Return one unit vector that combines the directions of several reports, each weighted by its precision."""
+    """Return one unit vector that combines the directions of several reports, each weighted by its precision.
+
+    A direction is that of the user vector, as one report reveals it.
+    """
     rows = np.array([part.direction * part.strength / part.noise for part in parts])
     direction = first_direction(rows, parts[-1].direction)
     return direction if direction @ parts[-1].direction >= 0 else -direction

@@ -54,7 +54,8 @@ def recover_ratings(
 ) -> RecoveredRatings:
     """Return which items one person has rated, and the ratings, as recovered from all reports of the person.
 
-    `laws` holds the distributions of amplitudes per report (see `fit_laws`). By default they are fitted here.
+    `laws` holds the distributions of real and fake errors for each report (see `fit_laws`), which are fitted here by
+    default. `levels` holds the ratings that people can give.
     """
     if not trace.parts:
         return RecoveredRatings(np.zeros(terms.n_items), np.full(terms.n_items, np.nan), np.empty(0))
@@ -78,9 +79,10 @@ def recover_ratings(
 
 
 def _likely_norm(parts: tuple[ReportParts, ...], laws: list[ErrorLaw], mean_rating: float) -> float:
-    """Return a rough estimate of the norm ‖u‖: the one with which the predictions ‖u‖ û·v have the mean rating.
+    """Return a rough estimate of the norm ‖u‖ of the user vector, with which the mean prediction is `mean_rating`.
 
-    Reports are weighted by the precision of their direction û, because a report without real errors has a random one.
+    A prediction is ‖u‖ û·v, where û is the direction of u. Reports are weighted by the precision of û, because an
+    report without real errors has a random direction.
     """
     sure = [(part.strength / part.noise) ** 2 for part in parts]
     mean_score = abs(float(np.average([usual(part.scores) for part in parts], weights=sure)))
@@ -91,11 +93,11 @@ def _likely_norm(parts: tuple[ReportParts, ...], laws: list[ErrorLaw], mean_rati
 
 @dataclass(frozen=True, eq=False)
 class Sweep:
-    """The result of one pass over all reports.
+    """The result of one pass over all reports of a person.
 
-    `evidence`, `(n_items, n_levels)`, is the log-likelihood ratio of "rated at this level" to "fake". `norms` has the
-    norm of the user vector in each report. `trust` is the probability that the norm from which the pass started is
-    right.
+    `evidence`, `(n_items, n_levels)`, is the log-likelihood ratio of "the item has this rating" to "its errors are
+    fake". `norms` has the norm of the user vector in each report. `trust` is the probability that the norm from which
+    the pass started is right.
     """
 
     evidence: FloatArray
@@ -107,10 +109,11 @@ class Sweep:
 def _search_norm(
     parts: tuple[ReportParts, ...], laws: list[ErrorLaw], levels: RatingLevels
 ) -> list[tuple[float, float]]:
-    """Return candidates for the norm ‖u‖, each with its probability, the best first.
+    """Return candidates for the norm ‖u‖ of the user vector, each with its probability, the best first.
 
-    A good candidate puts the ratings of most items on levels. The search covers a factor of 1.8 on both sides of
-    `_likely_norm`. If the best candidate stands out, it is the only one. Otherwise there are up to `CANDIDATES`.
+    With a good candidate, the recovered ratings of most items are close to `levels`, the ratings that people can give.
+    The search covers a factor of 1.8 on both sides of `_likely_norm`. If the best candidate stands out, it is the only
+    one. Otherwise there are up to `CANDIDATES`.
     """
     candidates = _likely_norm(parts, laws, levels.mean) * np.exp(np.arange(-0.6, 0.6, 0.0025))
     total = np.zeros(len(candidates))
@@ -140,12 +143,13 @@ def _sweep(
     widths: tuple[float, int],
     chained: bool,
 ) -> Sweep:
-    """Estimate the norm ‖u‖ of each report, from the last to the first, and add up the evidence of all reports.
+    """Estimate the norm ‖u‖ of the user vector in each report, and add up the evidence about ratings of all reports.
 
-    `evidence`, `(n_items, n_levels)`, is ln(P(amplitudes | rated at this level) / P(amplitudes | fake)). With
-    `chained`, the search for the norm of a report starts from the norm of the following report, and uses the evidence
-    that this pass has added up so far. Otherwise it starts from the given norm of the report, and uses the given
-    evidence. `widths` is the range of ln ‖u‖ on both sides of the start, and the number of candidates in it.
+    `evidence`, `(n_items, n_levels)`, is ln(P(amplitudes | the item has this rating) / P(amplitudes | its errors are
+    fake)). The pass goes from the last report to the first. With `chained`, the search for the norm of an report starts
+    from the norm of the following report, and uses the evidence that this pass has added up so far. Otherwise it starts
+    from the given norm of the report, and uses the given evidence. `widths` is the range of ln ‖u‖ on both sides of the
+    start, and the number of candidates in it.
     """
     width, count = widths
     offsets = np.linspace(-width, width, count)
@@ -177,10 +181,11 @@ def _sweep(
 def _grid_density(
     part: ReportParts, levels: RatingLevels, norms: FloatArray, chances: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return two densities of each amplitude under the hypothesis that its item is rated.
+    """Return two densities of each amplitude (error times norm) under the hypothesis that its item is rated.
 
-    The first, `(n_norms, n_items)`, is the density under the nearest level times the probability of that level, for
-    every norm. The second, `(n_items, n_levels)`, is the density under each level, for the first norm only.
+    The first, `(n_norms, n_items)`, is the density for the possible rating that is nearest, times the probability of
+    that rating, for every norm. The second, `(n_items, n_levels)`, is the density for each possible rating, for the
+    first norm only.
     """
     c = norms[:, None]
     ratings = part.amplitudes / c + c * part.scores
@@ -194,20 +199,21 @@ def _grid_density(
 
 
 def _spread(part: ReportParts, c: FloatArray, coarseness: float) -> FloatArray:
-    """Return the standard deviation of each recovered rating, due to noise in its amplitude and in the direction.
+    """Return the standard deviation of each recovered rating, due to noise in the report.
 
-    On a continuous scale, `coarseness` adds the distance between a rating and its nearest level.
+    `c` is the norm of the user vector, and `coarseness` that of the rating levels, which adds to the noise.
     """
     own = (part.noise / c) ** 2 + (c * part.noise * part.item_norms / part.strength) ** 2 + FLOOR**2
     return np.asarray(np.sqrt(own + coarseness**2))
 
 
 def two_report_norms(trace: Trace, terms: Terms) -> tuple[FloatArray, FloatArray]:
-    """Return the norm ‖u‖ in every report but the last, and a weight for each, if all rated items are reported.
+    """Return the norm ‖u‖ of the user vector in every report but the last, and a weight for each.
 
-    The user vector becomes u' = u (1 − η Λ) + η N mean(e v). With x = ‖u‖² and amplitudes a = e ‖u‖, u' is parallel to
-    x û (1 − η Λ) + η N mean(a v). Least squares gives x, as in the attack on two consecutive uploads of [Chai2021]. The
-    result is exact if û turns by much more than its error, as in early rounds but not in late ones.
+    All rated items must be reported. A device's vector then becomes u' = u (1 − η Λ) + η N mean(e v). With x = ‖u‖² and
+    amplitudes a = e ‖u‖, u' is parallel to x û (1 − η Λ) + η N mean(a v). Least squares gives x, as in the attack on
+    two consecutive reports of [Chai2021]. The result is exact if û turns by much more than its error, as in early
+    rounds but not in late ones.
     """
     norms, weights = [], []
     for part, following in zip(trace.parts, trace.parts[1:], strict=False):
@@ -227,7 +233,8 @@ def _across(vector: FloatArray, direction: FloatArray) -> FloatArray:
 def _recover_unhidden(trace: Trace, terms: Terms) -> RecoveredRatings:
     """Return the recovered ratings under a protocol without selection, in which every reported item is rated.
 
-    The rating of an item is the weighted median over rounds of a / c + c û·v, with c = ‖u‖ from `two_report_norms`.
+    The rating of an item is the weighted median over rounds of a / c + c û·v, where a is its amplitude, v its vector, û
+    the direction of the user vector, and c the norm from `two_report_norms`.
     """
     norms, weights = two_report_norms(trace, terms)
     log_odds, ratings = np.zeros(terms.n_items), np.full(terms.n_items, np.nan)
@@ -241,9 +248,10 @@ def _recover_unhidden(trace: Trace, terms: Terms) -> RecoveredRatings:
 def ratings_of_report(part: ReportParts, levels: RatingLevels = WHOLE_STARS, noise: float = 0.0) -> FloatArray:
     """Return the ratings in one report whose items are all rated; `noise` is the scale of their Laplace noise.
 
-    The norm c = ‖u‖ must give the mean rating r̄ that people give: mean(a) / c + c mean(û·v) = r̄, which has two roots.
-    If noise does not hide the levels, c is the value within a factor of 1.8 of either root that brings the ratings
-    closest to levels. Otherwise c is the root closer to a typical norm.
+    The unknown norm c = ‖u‖ of the user vector must give the mean rating r̄ that people are expected to give: mean(a) /
+    c + c mean(û·v) = r̄, where a are the amplitudes. This equation has two roots. If noise does not hide the levels, c
+    is the value within a factor of 1.8 of either root that brings the ratings closest to `levels`. Otherwise c is the
+    root closer to a typical norm.
     """
     mean_rating = levels.mean
     mean_amplitude, mean_score = usual(part.amplitudes), usual(part.scores)

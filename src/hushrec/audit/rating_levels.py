@@ -21,7 +21,7 @@ FINE = 21  # number of levels that approximate a continuous scale
 
 @dataclass(frozen=True, eq=False)
 class RatingLevels:
-    """The levels of a rating scale, mapped to 1 to 5 and increasing, with the expected share of ratings at each level.
+    """The values that a rating can take (levels), mapped to 1 to 5 and increasing, with the expected share of each.
 
     The shares are public knowledge about ratings of films, not computed from the data.
     """
@@ -32,7 +32,7 @@ class RatingLevels:
 
     @staticmethod
     def of(ratings: FloatArray) -> "RatingLevels":
-        """Return the levels that occur in these ratings.
+        """Return the levels (different values) that occur in these ratings.
 
         If only one level occurs, return whole stars. If more than `MOST_LEVELS` occur, return a continuous scale.
         """
@@ -65,11 +65,11 @@ class RatingLevels:
 
     @property
     def coarseness(self) -> float:
-        """The standard deviation of the distance between a rating and its nearest level; 0 unless `continuous`."""
+        """The standard deviation of a rating from its nearest level if the scale is continuous; otherwise 0."""
         return float(self.values[1] - self.values[0]) / np.sqrt(12) if self.continuous else 0.0
 
     def places(self, ratings: FloatArray) -> IntArray:
-        """Return the index of the level nearest to each rating."""
+        """Return the index of the level (possible rating) that is nearest to each number."""
         if self._step is None:
             return np.asarray(np.searchsorted((self.values[1:] + self.values[:-1]) / 2, ratings), dtype=np.int64)
         places = np.rint((ratings - self.values[0]) / self._step)

@@ -143,7 +143,7 @@ def slope_one(scene: Scene) -> Guess:
 
 
 def slope_one_error(scene: Scene) -> float:
-    """Return the test RMSE of weighted Slope One."""
+    """Return the test RMSE of the recommender weighted Slope One."""
     ratings, there = scene.dense
     counts = there.T @ there
     np.fill_diagonal(counts, 0)
@@ -190,7 +190,7 @@ def _categories(scene: Scene) -> IntArray:
 
 
 def constant_noise(scene: Scene) -> Guess:
-    """Guess from the gradients of two rounds with the same noise, which cancels in their difference."""
+    """Guess from the gradients of two rounds. The noise is the same in both, so it cancels in their difference."""
     vectors = scene.rng.standard_normal((scene.problem.n_items, FACTORS)) * 0.3
     moved = vectors + 0.1 * scene.rng.standard_normal(vectors.shape)
     before, errors_before = _fit(scene, vectors)

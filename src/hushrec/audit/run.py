@@ -114,7 +114,7 @@ def audit(
     factors = settings[0].options["factors"]
     if factors < 2:
         raise ParameterError(
-            f"factors must be at least 2 in an audit, got {factors}: the attacks recover directions of vectors."
+            f"factors must be at least 2 in an audit, got {factors}: attacks recover directions of vectors. Raise it."
         )
     n_people = min(len(task_problem(chosen.make_task(ratings), chosen).active_users) for chosen in settings)
     n_victims = check_people(n_people, min(USUAL, n_people // 2) if n_victims is None else n_victims)
@@ -149,7 +149,7 @@ def describe(ratings: Ratings, columns: dict[str, Settings], n_victims: int) -> 
 def check_people(n_people: int, n_victims: int) -> int:
     """Return `n_victims`, or raise `ParameterError` if it is too small or above half of all people.
 
-    The other people provide the popularity of items, the canaries and the crowd.
+    The attacks need the other people for the popularity of items, for canaries and as a crowd.
     """
     if n_people < 2 * FEWEST:
         raise ParameterError(f"an audit needs at least {2 * FEWEST} people, got {n_people}. Use more data.")
@@ -267,7 +267,7 @@ class Bench:
         return found + self._linkage(observation)
 
     def _linkage(self, observation: Observation) -> list[Finding]:
-        """Return how often an attack links two consecutive uploads, and two enrolments, of the same person.
+        """Return how often an attack links two consecutive reports, and two enrolments, of the same person.
 
         For the second finding, people leave before the last rounds and enrol again.
         """

@@ -18,11 +18,11 @@ from hushrec.protocols.gradient.selection import Selection
 
 
 def log_ratio(counts: IntArray, n_rounds: int, f: float, p: float, q: float) -> FloatArray:
-    """Return ln(P(count | rated) / P(count | unrated)) of each item; a count is the number of rounds that report it.
+    """Return ln(P(count | rated) / P(count | unrated)) of each item, where a count is how often the item was reported.
 
-    An item's permanent bit is flipped with probability f/2; it is then reported with probability q (bit 1) or p (bit
-    0). The result lies within ± ln((1 − f/2)/(f/2)). This is ε_P/(2h), where h is the number of ratings that f was
-    calibrated for: the profile cap, if there is one.
+    The permanent bit of an item is flipped with probability f/2. An item with bit 1 is reported in each round with
+    probability q, an item with bit 0 with probability p. The result lies within ± ln((1 − f/2)/(f/2)). This is
+    ε_P/(2h), where h is the number of ratings that f was calibrated for: the profile cap, if there is one.
     """
     one, zero = binom.pmf(counts, n_rounds, q), binom.pmf(counts, n_rounds, p)
     keep, flip = 1 - f / 2, f / 2
@@ -41,7 +41,7 @@ def likeliest_count(counts: IntArray, n_rounds: int, selection: Selection, terms
 
 @lru_cache(maxsize=16)
 def _count_table(n_rounds: int, selection: Selection, terms: Terms) -> tuple[IntArray, FloatArray]:
-    """Return candidates for the number of ratings h, and ln P(an item is reported k times | h) for each.
+    """Return candidates for a person's number of ratings h, and ln P(an item is reported k times | h) for each.
 
     The second array has one row per candidate and the columns k = 0, …, n_rounds.
     """

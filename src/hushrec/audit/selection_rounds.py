@@ -41,9 +41,10 @@ class SelectionPoint:
 def selection_curve(
     profiles: list[IntArray], selection: Selection, terms: Terms, *, rng: np.random.Generator
 ) -> list[SelectionPoint]:
-    """Return one point for each number of rounds in `ROUNDS`.
+    """Return the success of the attack on selections after each number of rounds in `ROUNDS`.
 
-    If a profile has more ratings than the profile cap, a random subset of that size is used, as on a device.
+    `profiles` holds the rated items of each person. If a profile has more ratings than the profile cap, a random subset
+    of that size is used, as on a device.
     """
     people = []
     cap = selection.profile_cap or terms.n_items

@@ -165,5 +165,5 @@ class KernelRidge:
 
 
 def folds(n_rows: int, n_folds: int, *, rng: np.random.Generator) -> list[IntArray]:
-    """Return a random partition of the numbers 0 to n_rows − 1 into `n_folds` sorted arrays of nearly equal size."""
+    """Return a random partition of the row numbers 0 to n_rows − 1 into `n_folds` sorted arrays of similar size."""
     return [np.sort(part) for part in np.array_split(rng.permutation(n_rows), n_folds)]

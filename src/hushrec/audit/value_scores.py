@@ -25,7 +25,7 @@ class ValueScore:
 
     @staticmethod
     def on(ratings: FloatArray, levels: RatingLevels) -> "ValueScore":
-        """Return the scoring for these ratings.
+        """Return the scoring for attacks on these ratings.
 
         The blind guess is their most common value or, on a continuous scale, their median.
         """

@@ -6,8 +6,8 @@
     title = "…"
     [data]
     set = "ml-100k"                     # a named data set, or a path
-    scale = "0,10"                      # optional options for reading the file: also columns, duplicates, items,
-    missing = 0                         # implicit, encoding, skip_rows and public
+    scale = "0,10"                      # optional: how to read the file; also columns, duplicates, items, implicit,
+    missing = 0                         # encoding, skip_rows and public
     [splits]
     count = 30                          # seeds 0 to 29; each run uses the seed of its split
     validation = false                  # true: train and measure within the training part, never on the test part
@@ -136,7 +136,7 @@ def _kinds() -> dict[str, type]:
 def _check_value(file: str, place: str, key: str, value: Any) -> None:
     """Check that a value, or every entry of a list of values, has the type of its key.
 
-    Of `groups`, only the form is checked here; `_groups` checks the entries.
+    `place` is the position of the key in the file, for error messages. Entries of `groups` are checked by `_groups`.
     """
     kinds = _kinds()
     if key == "groups":
@@ -182,7 +182,7 @@ def make_plans(experiment: Experiment, *, n_splits: int | None = None) -> list[P
 
 
 def _multiplied(table: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield one table for each combination of entries of the lists in `table`; the list `groups` is one value."""
+    """Yield one table for each combination of entries of the lists in `table`; `groups` is treated as one value."""
     names = list(table)
     lists = [table[name] if isinstance(table[name], list) and name != "groups" else [table[name]] for name in names]
     for values in itertools.product(*lists):

@@ -235,7 +235,7 @@ def _batches(grid: Grid, missing: Sequence[int], fitting: int, splits_at_once: i
 
 
 def bytes_needed(grid: Grid, n_runs: int) -> float:
-    """Return how many bytes `n_runs` runs of `mf` read in all rounds: training values twice, and bits once.
+    """Return how many bytes `n_runs` runs of `mf` read in all rounds: training values twice, permanent bits once.
 
     Divided by the seconds, this is a memory bandwidth. Runs that share a training set may read it from the cache.
     """

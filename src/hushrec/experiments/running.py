@@ -85,7 +85,7 @@ def _load(data: DataTable, data_dir: str | Path | None) -> Ratings:
 
 
 def _check_engines(ratings: Ratings, plans: Sequence[Plan]) -> None:
-    """Raise if an engine does not support its plans; one engine of each kind is created to find out."""
+    """Raise `ParameterError` if an engine cannot run its plans; one engine of each kind is created to find out."""
     engines = {plan.settings.chosen_engine: plan for plan in plans}
     if "gpu" in engines:
         if len(engines) > 1:
@@ -231,7 +231,7 @@ def _check_grid(plans: Sequence[Plan]) -> None:
             "engine gpu needs model mf or bpr in all curves, without groups and data_weight. Use engine cpu."
         )
     if any(plan.settings.options.get("no_fallback") is False for plan in plans):
-        raise ParameterError("no_fallback must be true on engine gpu, which has no fallback. Set no_fallback = true.")
+        raise ParameterError("no_fallback must be true on engine gpu, which always predicts from vectors. Set it.")
     shared = {
         (plan.settings.model, *(plan.settings.options.get(name) for name in ("factors", "rounds", "at_least")))
         for plan in plans

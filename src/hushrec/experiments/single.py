@@ -63,7 +63,7 @@ def check_plan(task: Task, plan: Plan) -> None:
 
 
 def run_plan(task: Task, plan: Plan) -> Record:
-    """Run a plan; return its metrics, curve, seconds, bytes and spent budget, or the error if the run diverged."""
+    """Run a plan; return its metrics, curve, seconds, bytes per report and budget, or the error if it diverged."""
     engine = make_engine(plan.settings.chosen_engine, make_plan_problem(task, plan))
     curve: list[dict[str, float]] = []
     started = time.perf_counter()

@@ -39,7 +39,7 @@ def shape_of(record: Record) -> Record:
 
 
 def told_apart(labels: Sequence[str], shapes: Sequence[Record]) -> list[str]:
-    """Return distinct labels: equal labels get the settings in which they differ or, if none differs, a number."""
+    """Return distinct labels. Equal labels get the settings (`shapes`) in which their runs differ, or else a number."""
     made = [
         label + _differences(shape, [other for name, other in zip(labels, shapes, strict=True) if name == label])
         for label, shape in zip(labels, shapes, strict=True)

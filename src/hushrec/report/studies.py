@@ -1,4 +1,7 @@
-"""Studies, read from run folders: all runs on one data set, grouped by setting, with one number per seed."""
+"""Studies, read from run folders: all runs on one data set, grouped by setting, with one number per seed.
+
+A setting is everything that defines a run except its data and seeds, such as a protocol with a budget.
+"""
 
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
@@ -39,7 +42,10 @@ class BudgetGroup:
 
 @dataclass(frozen=True)
 class Setting:
-    """All runs of one protocol with one budget; `curve` is None for a protocol that only served as a comparison."""
+    """All runs that differ only in their seeds: one protocol with one budget.
+
+    `curve` is None for a protocol that only served as a comparison.
+    """
 
     label: str
     protocol: str
@@ -66,7 +72,10 @@ class Setting:
 
 @dataclass(frozen=True)
 class Study:
-    """The runs of all settings on one data set, with the non-personal baselines on the same splits."""
+    """All runs on one data set, grouped by setting, with the non-personal baselines on the same splits.
+
+    A setting is everything that defines a run except its data and seeds, such as a protocol with a budget.
+    """
 
     dataset: str
     model: str
@@ -270,7 +279,7 @@ def _all_settings(records: Sequence[dict[str, Any]]) -> list[Setting]:
 
 
 def _compared(records: Sequence[dict[str, Any]], taken: set[str]) -> list[dict[str, Any]]:
-    """Return the comparisons in the runs' records as records of their own, without a curve.
+    """Return the comparisons in the runs' records as separate records without a curve.
 
     Comparisons whose setting was also run (its key is in `taken`) are left out.
     """

@@ -59,7 +59,10 @@ def row_aucs(predictor: Predictor, own: Profiles, users: IntArray, items: IntArr
 
 
 def _may_be_listed(own: Profiles, users: IntArray, items: IntArray) -> npt.NDArray[np.bool_]:
-    """Return a mask of the test rows that a list could contain: user and item are known, and not a training rating."""
+    """Return a mask of the test rows that a list could contain.
+
+    User and item must be known, and the item must not be among the user's training items.
+    """
     n_items = len(own.support)
     owners = np.repeat(np.arange(len(own.starts) - 1), np.diff(own.starts))
     learned = np.isin(users * n_items + items, owners * n_items + own.items)

@@ -67,7 +67,7 @@ class Keep:
         resumes = self.resume and bool(checkpoint_files(self.folder))
         if self.resume and not resumes and (Path(self.folder) / "run.json").is_file():
             raise RunError(
-                f"the run in {self.folder} must be unfinished to be resumed, but is finished. Use its result."
+                f"the run in {self.folder} must be unfinished to be resumed, but is finished. Choose another --out."
             )
         if not resumes:
             check_free(self.folder)
@@ -154,7 +154,7 @@ def _best_of(run: "Run", checkpoint: Checkpoint) -> Best | None:
 class Run:
     """A training run: its task, its engine, and its learning curve.
 
-    A run may train another protocol only for comparison. `asked` then holds the settings of the original run.
+    If the run is only a comparison for another run, `asked` holds that other run's settings.
     """
 
     def __init__(

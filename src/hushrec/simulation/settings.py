@@ -208,7 +208,7 @@ class Settings:
         return {} if find_protocol(protocol).is_private else self.declared_model.without_privacy
 
     def chosen(self) -> dict[str, Any]:
-        """Return the keyword arguments that reproduce these settings, without defaults of options."""
+        """Return the keyword arguments that reproduce these settings; options with default values are left out."""
         common = {option.name: getattr(self, option.name) for option in COMMON}
         return {name: value for name, value in common.items() if value is not None and value is not False} | self.given
 

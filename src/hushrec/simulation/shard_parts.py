@@ -33,7 +33,10 @@ def _fifth(n_ratings: int, seed: int) -> BoolArray:
 
 @lru_cache(maxsize=1)
 def _places(n_ratings: int, seed: int) -> IntArray:
-    """Return the position of each row in a random order; `leave_one_out` holds out each person's first rating in it."""
+    """Return the position of each row in a random order of all rows.
+
+    `leave_one_out` holds out the rating of each person that comes first in this order.
+    """
     places = np.empty(n_ratings, np.int64)
     places[np.random.default_rng(seed).permutation(n_ratings)] = np.arange(n_ratings)
     return places
@@ -41,7 +44,10 @@ def _places(n_ratings: int, seed: int) -> IntArray:
 
 @dataclass(frozen=True)
 class ShardPart:
-    """A range of people, `first` to `stop` − 1, in a folder of shards; the worker that runs the part reads them."""
+    """A range of people in a folder of shards: those with the numbers `first` to `stop` − 1.
+
+    The worker that runs the part reads their ratings.
+    """
 
     shards: Shards
     first: int
@@ -93,7 +99,7 @@ class ShardPart:
 
 
 class Seen(NamedTuple):
-    """Counts and sums from one pass over a part's ratings."""
+    """Numbers of ratings by person and item, and sums of ratings by item, from one pass over a part."""
 
     by_person: IntArray  # number of training ratings
     by_item: IntArray  # number of training ratings

@@ -31,7 +31,8 @@ class Accuracy:
     def measured(self, users: list[Any] | None, public: Arrays) -> tuple[Metrics, dict[str, Metrics]]:
         """Return the test metrics of the model, and those of each non-personal model by name.
 
-        `users` holds the user vectors of each part, or is None if the protocol has no user vectors.
+        `users` holds the user vectors of each part, or is None if the protocol has no user vectors. `public` is the
+        public table.
         """
         seen = self._seen._replace(by_person=np.empty(0, np.int64))
         biases = None if self._among is not None else self.item_biases()
@@ -75,7 +76,8 @@ class Accuracy:
 def right_side(worker: Any, seen: Seen) -> FloatArray:
     """Return this part's contribution to the right side of the linear system for item biases (see `item_biases`).
 
-    For each item i it is the sum over raters u of d_ui − Σ_j d_uj / (n_u + λ), where d is a rating minus the mean.
+    For each item i it is the sum over raters u of d_ui − Σ_j d_uj / (n_u + λ). Here d is a rating minus the mean, n_u
+    is the number of ratings of u, and λ is `BIAS_PENALTY`.
     """
     problem: AnyProblem = worker.part.load()
     residuals = problem.values - float(worker.part.scale.to_unit(seen.mean))

@@ -11,7 +11,7 @@ NAMES |= {"recall_at_10": "Recall@10", "ndcg_at_10": "NDCG@10"}
 
 
 def in_one_line(result: Result) -> str:
-    """Return one line with model, data and privacy budget, and the first test metric if one was measured."""
+    """Return one line with the model, the data's size, the privacy budget, and the first test metric if measured."""
     record, data = result.record, result.record["data"]
     protects = find_protocol(record["protocol"]).wording.protects(record["budget"])
     trained = f"{record['model']} on {data['users']} users × {data['items']} items, {data['train']} ratings"

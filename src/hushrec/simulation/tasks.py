@@ -139,7 +139,7 @@ class RatingTask:
 
 @dataclass(frozen=True, eq=False)
 class RankingTask:
-    """The task of ranking one held-out item per user among all rated items except the user's training items."""
+    """The task of ranking one held-out item per user among all items with ratings except the user's training items."""
 
     headline: ClassVar[str] = "auc"
     scale: ClassVar[None] = None
@@ -161,7 +161,7 @@ class RankingTask:
     def metrics(self, predictor: Predictor) -> Metrics:
         """Return AUC, and hit rate, NDCG and recall at 10, with the test item ranked among all candidate items.
 
-        The candidates are the rated items that are not in the user's training part.
+        The candidates are the items with ratings (by anybody) that are not in the user's training part.
         """
         return self._ranking(predictor.scores)
 
@@ -224,7 +224,10 @@ def ranking_task(
 
 
 def without_values(ratings: Ratings, at_least: float | None = None) -> Ratings:
-    """Return the ratings of `at_least` and above, without their values; users and items keep their positions."""
+    """Return the ratings without their values; users and items keep their positions.
+
+    With `at_least`, only ratings of `at_least` and above are kept.
+    """
     if ratings.values is None or ratings.scale is None:
         if at_least is not None:
             raise ParameterError("at_least must not be given for a file without rating values. Leave it out.")

@@ -153,7 +153,7 @@ class ConsistentRatings:
 
 @dataclass(frozen=True)
 class StepsOfTheVector:
-    """`ConsistentRatings`, with evidence about never reported items from how the user vector moves between rounds."""
+    """`ConsistentRatings`, which also scores items never reported, by how the user vector moves between rounds."""
 
     name: str = "consistent ratings and steps"
     target: str = "existence"
@@ -199,10 +199,10 @@ class OppositeDirections:
 
 @dataclass(frozen=True)
 class PartnersOfPairs:
-    """`OppositeDirections`, with evidence about items that were never reported (see `partners`).
+    """`OppositeDirections`, which also scores items that were never reported (see `partners`).
 
-    Model `bpr` trains on pairs of a rated and an unrated item. The gradient of the unrated item depends on the rated
-    one.
+    Model `bpr` trains on pairs of a rated and an unrated item. The gradient of the unrated item reveals something about
+    the rated one, even if that is never reported.
     """
 
     name: str = "partners of pairs"

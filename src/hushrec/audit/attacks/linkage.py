@@ -17,9 +17,10 @@ STRANGERS = 0.06  # standard deviation of a direction's components between two p
 
 @dataclass(frozen=True)
 class LinkRounds:
-    """An attack that links a person's reports of two consecutive rounds, by their directions and their items.
+    """An attack that links a person's reports of two consecutive rounds.
 
-    A score is the log-likelihood ratio of "same person" to "different people".
+    It compares the directions of the user vectors that the reports reveal, and the reported items. A score is the
+    log-likelihood ratio of "same person" to "different people".
     """
 
     name: str = "linkage of rounds"
@@ -74,7 +75,7 @@ def _evidence(observation: Observation) -> FloatArray:
 
 
 def _same_direction(one: ReportParts, other: ReportParts) -> float:
-    """Return the log-likelihood ratio that the noisy directions of two reports belong to the same person."""
+    """Return the log-likelihood ratio that two reports come from one person, by the direction of the user vector."""
     turn = 2 - 2 * abs(float(one.direction @ other.direction))
     variance = (one.noise / one.strength) ** 2 + (other.noise / other.strength) ** 2 + MOVED**2
     apart = variance + STRANGERS**2

@@ -30,7 +30,11 @@ def can_mark(terms: Terms) -> bool:
 
 
 class MarkingServer:
-    """A malicious server that marks a block of items in every even round, and reads their marks in the next round."""
+    """A malicious server that marks a block of items in every even round, and reads the marks in the next round.
+
+    A mark is an item vector that is orthogonal to the victim's user vector. The user vector moves along the marks of
+    the items that the victim has rated.
+    """
 
     def __init__(self, terms: Terms, items: IntArray, *, rng: np.random.Generator) -> None:
         self.terms = terms
@@ -58,7 +62,7 @@ class MarkingServer:
         return ItemVectors(self.terms, round_number, table)
 
     def receive(self, announcement: ItemVectors, report: MaybeReport) -> None:
-        """Take one report; in odd rounds, measure how far u has moved along the marks of the round before."""
+        """Take one report; in odd rounds, measure how far the user vector has moved along the last round's marks."""
         if report is None or announcement.round_number % 2 == 0:
             return
         part = take_apart(announcement, report, self._seen.direction)
@@ -71,7 +75,11 @@ class MarkingServer:
         self._known = [self._known[-1], part.direction]
 
     def ratings(self, levels: RatingLevels) -> FloatArray:
-        """Return the ratings of the items that count as rated, scaled to fit `levels` best; NaN for other items."""
+        """Return the ratings of the items that count as rated; NaN for other items.
+
+        The marks reveal ratings up to a common factor, which is chosen so that the ratings are closest to `levels`, the
+        values that a rating can take.
+        """
         found = np.where(self.scores > SURE, self.pulls, np.nan)
         if np.isnan(found).all():
             return found

@@ -27,7 +27,7 @@ class PublicTaste:
 
 @dataclass(frozen=True)
 class RankOne:
-    """The rank-one attack (`rank_one`) on the last `n_reports` reports of a person."""
+    """The rank-one attack, which recovers the user vector's direction from the last `n_reports` reports of a person."""
 
     name: str = "rank one, one upload"
     n_reports: int = 1
@@ -45,7 +45,10 @@ class RankOne:
 
 @dataclass(frozen=True)
 class PooledRankOne:
-    """The rank-one attack on all reports of the second half of the rounds, in which the user vector moves little."""
+    """The rank-one attack, which recovers the user vector's direction, on all reports of the second half of the rounds.
+
+    The user vector moves little in these rounds.
+    """
 
     name: str = "rank one, later half pooled"
     target: str = "model"

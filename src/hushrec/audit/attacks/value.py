@@ -18,7 +18,11 @@ from hushrec.scale import HIGHEST, LOWEST
 
 @dataclass(frozen=True)
 class OneReport:
-    """An attack on the last report alone: `rank_one` gives the errors times ‖u‖, and the likeliest ‖u‖ the ratings."""
+    """An attack on the last report alone.
+
+    The rank-one attack recovers the errors times the norm of the user vector. The most likely norm then gives the
+    ratings.
+    """
 
     name: str = "one upload"
     target: str = "value"
@@ -86,9 +90,9 @@ class GuessedByTaste(GridRatings):
 
 
 def likeliest_ratings(noisy: FloatArray, epsilon: float, levels: RatingLevels) -> FloatArray:
-    """Return the most likely true rating behind each rating with Laplace noise, given how common each level is.
+    """Return the most likely true rating behind each rating with Laplace noise for the budget `epsilon`.
 
-    On a continuous scale, return the posterior mean instead.
+    `levels` says which ratings are possible and how common each is. On a continuous scale, return the posterior mean.
     """
     odds = np.log(levels.shares) - epsilon / (HIGHEST - LOWEST) * np.abs(noisy[..., None] - levels.values)
     if levels.continuous:

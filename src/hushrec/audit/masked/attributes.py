@@ -45,7 +45,10 @@ def attack_attributes(run: Watched) -> list[Finding]:
 
 
 def attack_timing(run: Watched) -> list[Finding]:
-    """Return how well the time that a device needs for its tables reveals its number of ratings; empty if no clock."""
+    """Return how well the time that a device needs for its tables reveals its number of ratings.
+
+    Return an empty list if the run has no clock.
+    """
     if run.clock is None:
         return []
     _seconds(run, run.problem.profile(run.victims[0]), 0)  # compiles the code and fills the cache

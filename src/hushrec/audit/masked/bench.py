@@ -67,7 +67,7 @@ def attack_masked(
 
 
 def _about(run: Watched) -> dict[str, Any]:
-    """Return the run's budget, and how many items have a single rater and which share of people has such an item."""
+    """Return the run's budget, the number of items with a single rater, and the share of people with such an item."""
     problem = run.problem
     raters = np.bincount(problem.items, minlength=problem.n_items)
     exposed = np.unique(owners(problem)[raters[problem.items] == 1])

@@ -91,10 +91,10 @@ def _attempt(
 
 
 def keys_seen_twice(attempts: Sequence[SeenCohort]) -> float:
-    """Return the share of mask keys, channel keys and seed hashes that repeat an earlier one; 0 for fresh keys.
+    """Return the share of mask keys, channel keys and seed hashes that repeat an earlier one; 0 if all are fresh.
 
-    A device that used its keys in two attempts would lose all masks. The server rebuilds a device's mask key if the
-    device drops out of an attempt, and its seed if it survives.
+    If a device used its keys in two attempts, the server could remove all its masks: the server rebuilds a device's
+    mask key if the device drops out of an attempt, and its seed if it survives.
     """
     every = [
         key

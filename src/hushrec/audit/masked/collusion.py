@@ -44,7 +44,7 @@ class Scene:
 
 
 def set_scene(run: Watched) -> tuple[list[SeenCohort], Scene]:
-    """Run two attempts of the first round; return both attempts, and the scene of the first.
+    """Run two attempts of the first round; return both attempts, and the `Scene` of the first.
 
     Half of the devices, drawn at random, hold the ratings of one victim. The other half sends zeros.
     """
@@ -78,7 +78,11 @@ def attack_tables(run: Watched) -> list[Finding]:
 
 
 def attack_round(run: Watched, attempts: Sequence[SeenCohort], scene: Scene) -> list[Finding]:
-    """Return the findings of attacks on single masked tables and on keys, with and without colluding devices."""
+    """Return the findings of all attacks on one round of secure aggregation.
+
+    They are attacks on single masked tables, with and without colluding devices, and a check that attempts share no
+    keys.
+    """
     tables = scene.cohort.tables
     claim = f"a masked table is uniformly random (chi-square test: p = {uniformity(tables):.2f})"
     twice = keys_seen_twice(attempts)
@@ -123,7 +127,10 @@ def attack_with_helpers(run: Watched, scene: Scene) -> list[Finding]:
 
 
 def _told(run: Watched, name: str, metric: str, tables: Sequence[Table], scene: Scene, claim: str) -> Finding:
-    """Return how well the given tables, those of the last devices, reveal which devices hold the victim's ratings."""
+    """Return how well tables reveal which devices hold the victim's ratings; the other devices sent zeros.
+
+    `tables` holds the tables of the last devices of the scene.
+    """
     coins, expected = scene.coins[-len(tables) :], scene.integers[int(np.argmax(scene.coins))].astype(np.float64)
     scores = table_scores(tables, expected)
     measured, interval = auc(scores, coins), auc_interval(scores, coins, rng=run.draws(22))

@@ -42,7 +42,8 @@ def tell_pair(
 ) -> list[Finding]:
     """Return lower bounds on ε, and a measured μ, for two inputs of a device whose tables differ by `difference`.
 
-    `more` holds further arguments of `trials.draw_scores`.
+    `part` selects the random generator, `unit` is the unit of the claim, and `more` holds arguments of
+    `trials.draw_scores`.
     """
     scores = trials.draw_scores(seen, difference, rng=run.draws(part), **more)
     delta, name = run.budget["delta"], f"{name}, {trials.TRIALS:,} runs"
@@ -168,9 +169,11 @@ def _crafted(run: Watched) -> list[Finding]:
 
 
 def attack_cohorts(run: Watched) -> list[Finding]:
-    """Return lower bounds on ε from two cohorts that differ in one device, and from collusion with devices.
+    """Return lower bounds on ε from the sums of two cohorts, and from collusion with devices.
 
-    Colluding devices reveal their noise. Either as many devices collude as the noise is sized for, or all but one.
+    The first attacker knows nobody's ratings, and compares the sums of two cohorts that differ in one device. The
+    second colludes with devices, which reveal their noise: with as many devices as the noise is sized for, or with all
+    but one.
     """
     found = tell_pair(
         run, "difference of two cohorts, nobody's ratings known", run.seen, _longest(run), 16, unit=PROFILE, sums=2
@@ -213,7 +216,10 @@ def attack_one_run(run: Watched) -> list[Finding]:
 def _one_run(
     run: Watched, name: str, seen: SeenRun, canaries: list[PersonTables], coins: BoolArray, unit: Unit
 ) -> Finding:
-    """Return the lower bound on ε that follows from guessing the coins of one run."""
+    """Return the lower bound on ε that follows from guessing the coins of one run.
+
+    A coin decided whether a canary's tables were in the sums. `unit` is the unit of the claim.
+    """
     told = trials.tell_coins(seen, canaries, coins, run.budget["delta"])
     claim = f"{unit.words}: ε = {run.budget[unit.budget]:.3g} ({told.correct} of {told.guesses} coins right)"
     metric = f"epsilon_ruled_out{unit.suffix}"

@@ -155,9 +155,9 @@ def _ratings_of_others(run: Watched, item: int, user: int) -> FloatArray:
 
 
 def _rare_items(run: Watched) -> list[Finding]:
-    """Return how often an attacker identifies the only rater of an item, among all people who are only raters.
+    """Return how often an attacker identifies the only person who rated an item.
 
-    The list is empty if fewer than two people are the only rater of an item.
+    The candidates are all people who are the only rater of some item. The list is empty if there are fewer than two.
     """
     problem, rng = run.problem, run.draws(7)
     raters = np.bincount(problem.items, minlength=problem.n_items)

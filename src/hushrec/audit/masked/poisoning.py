@@ -50,7 +50,10 @@ class PoisonedEngine(CpuMaskedEngine):
         return codes
 
     def passes(self, one: Round, totals: list[Table]) -> bool:
-        """Return whether the sums pass the server's checks: their norm, and their fit to what was learned before."""
+        """Return whether the sums pass the server's checks.
+
+        The checks are that honest tables can have such large sums, and that the sums fit what was learned before.
+        """
         devices = self.problem.n_users
         if not all(is_plausible(code, total, devices) for code, total in zip(self.codes, totals, strict=True)):
             return False
@@ -100,11 +103,11 @@ class Promotion:
         return [len(self.liars) * own for own in integers]
 
     def clip(self, engine: PoisonedEngine, one: Round, *_: Any) -> list[IntArray]:
-        """Return the integers that promoters add to the sums if they send tables for the item at the full clip."""
+        """Return the integers that promoters add to the sums if their tables promote the item at the full clip."""
         return self._pushes(engine, one, len(self.liars))
 
     def exceed(self, engine: PoisonedEngine, one: Round, _: Any, totals: list[Table]) -> list[IntArray]:
-        """Return the longest table for the item with which the sums still pass the server's checks, by bisection.
+        """Return the largest table that promotes the item while the sums still pass the server's checks, by bisection.
 
         The promoter is assumed to know the sum of the other tables.
         """
@@ -116,16 +119,16 @@ class Promotion:
         return self._pushes(engine, one, passing)
 
     def _pushes(self, engine: PoisonedEngine, one: Round, clips: float) -> list[IntArray]:
-        """Return a table for the item, one array per block, whose blocks have the norm of `clips` clips."""
+        """Return a table that promotes the item, one array per block; each block has the norm of `clips` clips."""
         return [
             self._push(block.name, code, int(clips * code.clip_units))
             for block, code in zip(one.blocks, engine.codes, strict=True)
         ]
 
     def _push(self, name: str, code: BlockCode, units: int) -> IntArray:
-        """Return one block of a table for the item, with a single entry of size `units` if the block is about ratings.
+        """Return one block of a table that promotes the item, with at most one entry that is not zero.
 
-        In the block of counts the entry is set only if `counts`. All other blocks are zero.
+        In a block of residuals the item's entry is `units`. In the block of counts it is `units` if `counts` is set.
         """
         found = np.zeros(code.size, np.int64)
         if name == COUNTS and self.counts:

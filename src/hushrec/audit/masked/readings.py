@@ -35,11 +35,12 @@ def left_of(run: SeenRun, tables: PersonTables, *, rng: np.random.Generator) -> 
 
 
 def item_scores(blocks: Sequence[SeenBlock], left: Left, usual_count: float) -> FloatArray:
-    """Return the log-likelihood ratio of "rated" to "not rated" for every item.
+    """Return the log-likelihood ratio of "rated" to "not rated" for every item of one person.
 
-    Let C be the clip of a block and h the person's number of ratings, for which `usual_count` stands. A rated item has
-    the entry min(1, C/√h) in the block of counts. In a block with a row of k entries per item, each entry of a rated
-    item's row has a variance of about C²/(hk).
+    `left` is what remains of each block of the sums after everybody else's tables are subtracted. Let C be the clip of
+    a block and h the person's number of ratings, for which `usual_count` stands. A rated item has the entry min(1,
+    C/√h) in the block of counts. In a block with a row of k entries per item, each entry of a rated item's row has a
+    variance of about C²/(hk).
     """
     found: FloatArray | float = 0.0
     for block, numbers in zip(blocks, left, strict=True):
@@ -57,10 +58,10 @@ def item_scores(blocks: Sequence[SeenBlock], left: Left, usual_count: float) -> 
 
 
 def taste_numbers(blocks: Sequence[SeenBlock]) -> tuple[int, int]:
-    """Return the index of the block that reveals a person's taste best, and the number of its first entries that do.
+    """Return the index of the block that reveals a person's taste best, and how many of its first entries do so.
 
-    The last prior block of `gp` begins with twice the taste vector, and the last moments block of `audience` with the
-    vector that describes the person.
+    Under model `gp`, it is the last block named "prior", which begins with twice the taste vector. Under `audience`, it
+    is the last block named "moments", which begins with the vector that describes the person.
     """
     names = {block.block.name for block in blocks}
     place = place_of(blocks, PRIOR if PRIOR in names else MOMENTS)
@@ -73,16 +74,20 @@ def place_of(blocks: Sequence[SeenBlock], name: str) -> int:
 
 
 def read_count(blocks: Sequence[SeenBlock], left: Left, popularity: FloatArray) -> float:
-    """Return a number that increases with the person's number of ratings: the counts, weighted by item popularity."""
+    """Return a number that increases with the person's number of ratings: the counts, weighted by item popularity.
+
+    `left` is what remains of each block of the sums after everybody else's tables are subtracted.
+    """
     return float(left[place_of(blocks, COUNTS)] @ popularity)
 
 
 def read_rating(blocks: Sequence[SeenBlock], left: Left, levels: Sequence[PersonTables], prior: FloatArray) -> int:
-    """Return the index of the most likely level of one rating.
+    """Return the index of the most likely value of one rating of a person.
 
-    `levels` holds the person's tables for each possible level of the rating, and `prior` the probability of each level.
-    The log-likelihood of tables z is ⟨z, left⟩/variance − ‖z‖²/(2 variance). Each level is compared with the first one,
-    so that only entries that differ are computed.
+    `left` is what remains of each block of the sums after everybody else's tables are subtracted. `levels` holds the
+    person's tables for each value that the rating can have, and `prior` the probability of each value. The
+    log-likelihood of tables z is ⟨z, left⟩/variance − ‖z‖²/(2 variance). Each value is compared with the first one, so
+    that only entries that differ are computed.
     """
     scores = np.log(prior)
     for level, tables in enumerate(levels):
@@ -97,7 +102,7 @@ def read_rating(blocks: Sequence[SeenBlock], left: Left, levels: Sequence[Person
 def level_tables(
     run: SeenRun, profile: Profile, position: int, levels: RatingLevels, *, rng: RandomStream
 ) -> list[PersonTables]:
-    """Return a device's tables for every possible level of the rating at `position` of the profile."""
+    """Return a device's tables for every value in `levels` that the rating at `position` of the profile can have."""
     items, values = profile
     found = []
     for level in levels.values:
@@ -108,7 +113,10 @@ def level_tables(
 
 
 def level_prior(ratings: FloatArray, levels: RatingLevels) -> FloatArray:
-    """Return the prior probability of each level, from other people's ratings of the item and the expected shares."""
+    """Return the prior probability of each rating in `levels`, for one item.
+
+    It combines other people's `ratings` of the item with the shares that are expected for any item.
+    """
     counts = np.bincount(levels.places(ratings), minlength=len(levels)) if len(ratings) else np.zeros(len(levels))
     return np.asarray((counts + 2 * levels.shares) / (counts.sum() + 2))
 
@@ -116,8 +124,8 @@ def level_prior(ratings: FloatArray, levels: RatingLevels) -> FloatArray:
 def name_rater(run: SeenRun, left: Left, item: int, candidates: Sequence[Profile], *, rng: RandomStream) -> int:
     """Return the index of the candidate who most likely rated an item that only one person rated.
 
-    In the sums, the row of such an item is one device's row plus noise. The attacker knows all other ratings of each
-    candidate. Blocks that depend on the value of the rating are not used.
+    In the sums, the row of such an item is one device's row plus noise; `left` holds it. The attacker knows all other
+    ratings of each candidate. Blocks that depend on the value of the rating are not used.
     """
     rows = [place for place, block in enumerate(run.blocks) if block.block.name in (COUNTS, AUDIENCE)]
     fits = np.zeros(len(candidates))

@@ -11,7 +11,7 @@ from hushrec.audit.attacks.value import VALUE
 
 
 class Applied(NamedTuple):
-    """Some attacks on the gradient protocols, their counterparts under `masked`, and the reason for this mapping.
+    """A row of the list: attacks on the gradient protocols, their counterparts under `masked`, and the reason.
 
     `findings` holds the first words of the counterparts' names. It is empty if the attacks have no counterpart.
     """

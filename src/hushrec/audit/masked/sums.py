@@ -66,7 +66,7 @@ class SeenRun:
         return SeenRun(tuple(one._replace(table=change(one.table)) for one in self.rounds), self.learning)
 
     def with_codes(self, codes: Sequence[Sequence[BlockCode]]) -> "SeenRun":
-        """Return the run with other encodings of its blocks; `codes` has one sequence per round."""
+        """Return the run with other encodings (`BlockCode`) of its blocks; `codes` has one sequence per round."""
         rounds = [
             one._replace(blocks=tuple(b._replace(code=code) for b, code in zip(one.blocks, own, strict=True)))
             for one, own in zip(self.rounds, codes, strict=True)

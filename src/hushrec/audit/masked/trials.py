@@ -52,7 +52,10 @@ class Scores(NamedTuple):
 
 
 def weights_of(blocks: Sequence[SeenBlock]) -> list[float]:
-    """Return the weight 1/variance of each block; in a run without noise, all blocks have the same weight."""
+    """Return the weight of each block in the test statistic: 1/variance of its noise.
+
+    In a run without noise, all blocks have the same weight.
+    """
     noisy = [block.variance for block in blocks if block.variance > 0]
     least = min(noisy, default=1.0)
     return [1 / (block.variance or least / len(blocks)) for block in blocks]
@@ -102,9 +105,10 @@ def draw_scores(
 
 
 def measured_mu(scores: Scores) -> tuple[float, Interval]:
-    """Return the measured μ with its 95 % interval: the difference of the two means in units of the scores' deviation.
+    """Return the measured μ and its 95 % interval.
 
-    The scores are approximately normal, as sums of many independent terms. Without noise, the result is infinite.
+    μ is the difference of the mean scores of the two inputs, in standard deviations of the scores. The scores are
+    approximately normal, as sums of many independent terms. Without noise, μ is infinite.
     """
     deviation = math.sqrt((scores.first.var(ddof=1) + scores.second.var(ddof=1)) / 2)
     gap = float(scores.first.mean() - scores.second.mean())
@@ -121,7 +125,7 @@ def _mu_error(mu: float, trials: int) -> float:
 
 
 def epsilon_of_scores(scores: Scores, delta: float) -> float:
-    """Return a lower bound on ε at this δ, assuming normal scores; without noise, use `epsilon_counted` instead."""
+    """Return a lower bound on ε at this δ, assuming normal scores; without noise, the bound is by `epsilon_counted`."""
     found, _ = measured_mu(scores)
     if found == math.inf:
         return epsilon_counted(scores, delta)
@@ -148,7 +152,10 @@ def epsilon_counted(scores: Scores, delta: float) -> float:
 
 
 def _counted(more: FloatArray, less: FloatArray, thresholds: FloatArray, delta: float) -> FloatArray:
-    """Return a lower confidence bound on ln((P(more > t) − δ) / P(less > t)) for every threshold t."""
+    """Return a lower confidence bound on ln((P(more > t) − δ) / P(less > t)) for every threshold t.
+
+    `more` and `less` are samples of scores, from which the probabilities are estimated.
+    """
     hits, alarms = ((side[:, None] > thresholds).sum(axis=0) for side in (more, less))
     low = np.where(hits > 0, beta.ppf(ERROR / 2, np.maximum(hits, 1), len(more) - hits + 1), 0.0)
     high = np.where(alarms < len(less), beta.ppf(1 - ERROR / 2, alarms + 1, np.maximum(len(less) - alarms, 1)), 1.0)
