@@ -62,8 +62,8 @@ def calibrate_selection(
     """Return the selection probabilities that cost exactly epsilon_p and epsilon_i, and send z items on average.
 
     epsilon_p is the budget of the permanent bits, and epsilon_i the budget of each round's selection. Write h, m and z
-    for `n_rated`, `n_items` and `reports_per_client`. Theorem 1 of [SDCF] gives f; Theorem 2 with h q* + (m − h) p* = z
-    gives p* and q*::
+    for `n_rated`, `n_items` and `reports_per_client`, and f, p*, q*, p and q for the five fields of the result. Theorem
+    1 of [SDCF] gives f; Theorem 2 with h q* + (m − h) p* = z gives p* and q*::
 
         epsilon_p = 2h ln((1 − f/2) / (f/2))              epsilon_i = h ln(q*(1 − p*) / (p*(1 − q*)))
         p* = (1 − f/2) p + (f/2) q                        q* = (f/2) p + (1 − f/2) q
@@ -112,8 +112,8 @@ def smallest_epsilon_p(
 ) -> float | FloatArray:
     """Return the smallest epsilon_p that `calibrate_selection` accepts with these arguments, rounded up.
 
-    It is 2h max(ln(q*/p*), ln((1 − p*)/(1 − q*))), which lies between epsilon_i and 2 epsilon_i, near
-    2 max(s, 1 − s) epsilon_i with s = reports_per_client/n_items.
+    In the letters of `calibrate_selection` it is 2h max(ln(q*/p*), ln((1 − p*)/(1 − q*))). It lies between epsilon_i
+    and 2 epsilon_i, near 2 max(s, 1 − s) epsilon_i with s = reports_per_client/n_items.
     """
     h, x, _ = _checked(n_rated, n_items, reports_per_client, epsilon_i, 1.0)
     _, log_unsent = _solve_selection(h, n_items, reports_per_client, x)

@@ -21,7 +21,7 @@ class Event(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PermanentDraw:
-    """A draw of the permanent bits B' from the rated items, with budget epsilon_p: Theorem 1 of [SDCF].
+    """A draw of the permanent bits from the rated items, with budget epsilon_p: Theorem 1 of [SDCF].
 
     `n_protected` is the number of ratings that `prob_randomize` was calibrated for: a public cap if `capped`, else the
     person's own number of ratings, which is private.
@@ -116,7 +116,7 @@ class TableSent:
 
 @dataclass(frozen=True, slots=True)
 class TablesElsewhere:
-    """Masked tables that a copy of this device's store may have sent, for all that is left of the run's budget."""
+    """Masked tables that a copy of this device's store may have sent, priced at the run's remaining budget."""
 
     unit: ClassVar[str] = "table"
 

@@ -211,9 +211,9 @@ def summing_distance(variance: int, honest: int) -> float:
 
     It is 4h θ(8) for one entry of a table, with h = `honest` and θ = `smoothing_error`. The sum of two discrete
     Gaussians of variances V₁ and V₂ has probabilities within a factor (1 + θ)/(1 − θ) of one discrete Gaussian of
-    variance V₁ + V₂, with θ taken at V₁V₂/(V₁ + V₂). Adding up the noise of h devices takes h − 1 such steps at kV/(k +
-    1) ≥ V/2 ≥ 8. Rounding a continuous Gaussian of variance hV − 8 by a discrete one of variance 8 is one more step at
-    8. A factor (1 + θ)/(1 − θ) is a distance of at most 4θ (docs/proofs.md).
+    variance V₁ + V₂, with θ taken at V₁V₂/(V₁ + V₂). Adding up the noise of h devices takes h − 1 such steps, each at
+    kV/(k + 1) ≥ V/2 ≥ 8. Rounding a continuous Gaussian of variance hV − 8 by a discrete one of variance 8 is one more
+    step at 8. A factor (1 + θ)/(1 − θ) is a distance of at most 4θ (docs/proofs.md).
     """
     _require(variance >= SMALLEST_SHARE_VARIANCE, "variance", f"at least {SMALLEST_SHARE_VARIANCE}", variance)
     return 4 * honest * smoothing_error(SMOOTHING_VARIANCE)
@@ -222,7 +222,7 @@ def summing_distance(variance: int, honest: int) -> float:
 def smoothing_error(variance: float) -> float:
     """Return an upper bound of θ(v) = 2 Σⱼ exp(−2π²vj²), j = 1, 2, …, for v = `variance`.
 
-    For every real c, the sum of exp(−(k − c)²/2v) over all integers k is within √(2πv) (1 ± θ(v)).
+    For every real c, the sum of exp(−(k − c)²/2v) over all integers k is between √(2πv) (1 − θ) and √(2πv) (1 + θ).
     """
     decay = math.exp(-2 * math.pi**2 * variance)
     return 2 * decay / (1 - decay)

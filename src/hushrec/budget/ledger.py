@@ -1,8 +1,8 @@
 """The privacy ledger of a device, which is charged *before* anything is sent.
 
-A ledger has one accountant for each unit: what a cost is about, such as `selection` or `table`. The ledger enforces the
-limit that the person has set for each unit. If a unit has no limit, an accountant with `needs_limit` refuses every
-event; other accountants only record their totals.
+A ledger has one accountant for each unit, such as `selection` or `table`. It enforces the limit that the person has set
+for each unit. If a unit has no limit, an accountant with `needs_limit` refuses every event; other accountants only
+record their totals.
 """
 
 import math

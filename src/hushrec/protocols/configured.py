@@ -1,4 +1,4 @@
-"""The interface `ConfiguredProtocol`: a protocol with the options of one run, which makes what the run needs."""
+"""`ConfiguredProtocol`, the interface of a protocol with the options of one run, and the arguments of its methods."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -63,7 +63,7 @@ class ConfiguredProtocol(ABC):
     @classmethod
     @abstractmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:
-        """Return the protocol with these options, a value by name; raise `ParameterError` if a value is impossible."""
+        """Return the protocol with these options (name → value); raise `ParameterError` if a value is impossible."""
 
     @classmethod
     def network_options(cls, options: Mapping[str, Any], n_items: int, n_devices: int) -> dict[str, Any]:
@@ -117,7 +117,7 @@ class ConfiguredProtocol(ABC):
 
     @abstractmethod
     def make_device(self, terms: Any, model: Any) -> DeviceSide:
-        """Return the computations of a device under these terms.
+        """Return the object that computes a device's reports and predictions under these terms.
 
         Raise `RemoteProtocolError` or `ParameterError` for terms that a device with these options must not accept.
         """
@@ -128,10 +128,10 @@ class ConfiguredProtocol(ABC):
 
     @abstractmethod
     def make_server(self, terms: Any, model: Any, seed: int) -> ServerSide:
-        """Return the computations of the server of a simulated run, before its first round."""
+        """Return the object that computes the server's side of a simulated run, before its first round."""
 
     def make_network_server(self, terms: Any, model: Any, state: State) -> ServerSide:
-        """Return the computations of the server of a network run, restored from `state`.
+        """Return the object that computes the server's side of a network run, restored from `state`.
 
         Devices of a network run may be hostile, so the server may check reports more strictly than in a simulation.
         """
@@ -144,9 +144,9 @@ class ConfiguredProtocol(ABC):
         return np.ones(n_users, dtype=np.bool_)
 
     def joining_costs(self, terms: Any) -> dict[str, float]:
-        """Return the largest cost that joining a run with these terms allows, by unit of the ledger.
+        """Return the largest cost that a person agrees to by joining a run with these terms, by unit of the ledger.
 
-        A person agrees to this cost when joining; a device asks the person again before it spends more.
+        A device asks the person again before it spends more.
         """
         return {}
 
@@ -185,7 +185,7 @@ class ConfiguredProtocol(ABC):
         return self.load_predictor({}, arrays)
 
     def failure(self, terms: Any, public: Arrays, round_number: int) -> Diverged:
-        """Return the error of a training that fails in this round: a message is refused, or a metric is not finite."""
+        """Return the error to raise if training fails in this round: a message is refused, or a metric not finite."""
         return Diverged(
             f"training with {self.name} failed in round {round_number}: a device or the server refused a message."
         )

@@ -168,7 +168,7 @@ class GradientDevice(DeviceSide):
     def predict(self, private: Private, public: Arrays) -> FloatArray:
         """Return the predicted rating or score of every item, `(n_items,)`.
 
-        Model `mf` fits a user vector to the ratings now; other models use the user vector from training.
+        Model `mf` fits a user vector to the ratings in each call; other models use the user vector from training.
         """
         table, vector = public["item_vectors"], np.asarray(private.state["user_vector"], dtype=np.float64)
         if self._model.name == "mf":

@@ -23,8 +23,8 @@ def fit_user_vector(values: FloatArray, rated_vectors: FloatArray, item_vectors:
 
     r_i are the ratings `values`, v_i the rows of `rated_vectors`, v̄ is the mean of `item_vectors`, P the projection
     onto v̄, K the number of factors, and m the middle of the rating scale. A user vector along v̄ scores items by their
-    popularity; λ penalizes deviations from that direction. The last term acts like κ ratings of an average item with
-    the value m. The solution takes one linear system of size K.
+    popularity; λ, `TASTE_WEIGHT`, penalizes deviations from that direction. The last term acts like κ,
+    `LEVEL_RATINGS`, ratings of an average item with the value m. The solution takes one linear system of size K.
     """
     n_factors = item_vectors.shape[1]
     mean = item_vectors.mean(axis=0)

@@ -89,10 +89,12 @@ def explain_budget(budget: SelectionBudget) -> Meaning:
     """Return the probabilities and costs that `budget` means for one person.
 
     Let f, p and q be `prob_randomize`, `prob_send_zero` and `prob_send_one`. The likelihood that an item is sent in k
-    of T rounds is (1 − f/2) a + (f/2) b if the item is rated, and (f/2) a + (1 − f/2) b if it is not, with a = qᵏ (1 −
-    q)ᵀ⁻ᵏ and b = pᵏ (1 − p)ᵀ⁻ᵏ. The ratio of the two likelihoods grows with k, so the server's belief changes most if
-    the item is sent always (k = T) or never (k = 0). The odds change at most by the factor exp(±epsilon_p / 2h), where
-    h is `n_protected`.
+    of T rounds is::
+
+        (1 − f/2) a + (f/2) b if it is rated,    (f/2) a + (1 − f/2) b if not,    a = qᵏ (1 − q)ᵀ⁻ᵏ,  b = pᵏ (1 − p)ᵀ⁻ᵏ
+
+    The ratio of the two likelihoods grows with k, so the server's belief changes most if the item is sent always
+    (k = T) or never (k = 0). The odds change at most by the factor exp(±epsilon_p / 2h), where h is `n_protected`.
     """
     found = budget.probabilities()
     counted = min(budget.n_rated, budget.n_protected)  # number of ones in B

@@ -84,7 +84,10 @@ class Terms:
                 )
 
     def step_size(self, round_number: int) -> float:
-        """Return the step size of round t = `round_number`, counted from 1: η_t = η₀ / t^γ ([SDCF], section 2.3)."""
+        """Return the step size of round t, counted from 1: η₀ / t^γ ([SDCF], section 2.3).
+
+        η₀ is `step` / `data_weight`, and γ is `decay`.
+        """
         return self.step / self.data_weight * math.pow(round_number, -self.decay)
 
     @property

@@ -90,7 +90,7 @@ def check_finite(round_number: int, *vectors: Rows) -> None:
 
 
 def implausible_length(vectors: Rows) -> float | None:
-    """Return how many times as long as at the start the item vectors of `mf` are, if more than twice; else None.
+    """Return the length of the item vectors of `mf` relative to their initial length, if it is above 2; else None.
 
     The initial vectors have a mean squared norm of 0.3² · 50 / 3 for any number of factors. In runs with honest devices
     norms stay close to that: with 40 devices of ML-100K they end within a few percent. More than twice the initial norm

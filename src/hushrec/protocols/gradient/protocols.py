@@ -78,7 +78,7 @@ class GradientProtocol(ConfiguredProtocol):
         return None if terms.reports_per_client is None else round(terms.data_weight / terms.reports_per_client)
 
     def expectation(self, terms: Terms, model: str, n_devices: float) -> str | None:
-        """Return sentences about the accuracy measured on ML-100K for `sdcf` with model `mf`; else None."""
+        """Return sentences about the accuracy of `sdcf` with model `mf`, as measured on ML-100K; None for others."""
         return fleet_sentence(n_devices) if terms.reports_per_client is not None and model == "mf" else None
 
     def describe_report(self, terms: Terms, round_number: int, message: Any) -> None:

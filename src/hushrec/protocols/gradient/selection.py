@@ -67,7 +67,7 @@ class Selection:
         return made
 
     def n_protected(self, n_rated: int) -> int:
-        """Return the number of ratings to calibrate the selection for: `profile_cap`, or `n_rated` if that is None."""
+        """Return the number of ratings to calibrate for: `profile_cap` if it is set, else `n_rated`."""
         return n_rated if self.profile_cap is None else self.profile_cap
 
     def spent(self, terms: Terms, rounds: int) -> float:

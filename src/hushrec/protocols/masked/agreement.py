@@ -45,7 +45,7 @@ ITEM_BLOCKS = (COUNTS, AUDIENCE, BIAS, FACTORS)
 def disagreements(
     learner: Learner[Any], sums: Sequence[Mapping[str, DecodedSum]], survivors: Sequence[int]
 ) -> list[float]:
-    """Return for each cohort how implausible its sums are compared with those of the others; 1 is the largest allowed.
+    """Return for each cohort how implausible its sums are beside those of the others; at most 1 if all are honest.
 
     `sums` has the decoded sums of each cohort by block name, `survivors` the number of devices of each cohort.
     """

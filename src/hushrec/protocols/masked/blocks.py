@@ -31,7 +31,10 @@ def describe(items, taste_columns, spread, offset, usual_log):  # type: ignore[n
 
 @njit(cache=True, nogil=True)
 def moment_entries(description):  # type: ignore[no-untyped-def]
-    """Return the entries of a moments block: the description, and the upper triangle of its outer product by rows."""
+    """Return a person's entries of a moments block: the vector `description` and the upper triangle of its products.
+
+    The second part is the outer product of the vector with itself, row by row.
+    """
     width = len(description)
     found = np.empty(width + width * (width + 1) // 2)
     for k in range(width):  # a slice assignment takes seconds to compile
@@ -52,7 +55,10 @@ def fill_products(vector, out):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def audience_scores(description, centre, matrix, limit):  # type: ignore[no-untyped-def]
-    """Return the whitened description matrixᵀ(description − centre), K numbers, with norm at most limit · √K."""
+    """Return the vector of K numbers that a person's rows of an audience block are multiples of.
+
+    It is the whitened description, matrixᵀ(description − centre), scaled down to norm limit · √K if it is longer.
+    """
     found = np.zeros(matrix.shape[1])
     for k in range(matrix.shape[0]):
         for c in range(matrix.shape[1]):
@@ -63,9 +69,10 @@ def audience_scores(description, centre, matrix, limit):  # type: ignore[no-unty
 
 @njit(cache=True, nogil=True)
 def factor_scores(mean, directions, limit):  # type: ignore[no-untyped-def]
-    """Return the vector (Dᵀd, 1) of a factor block, for the person's taste d = `mean` and D = `directions`.
+    """Return the vector of K + 1 numbers that a person's rows of a factor block are multiples of.
 
-    Dᵀd, K numbers, is scaled down to norm limit · √K if it is longer.
+    It is (Dᵀd, 1) for the person's taste d = `mean` and D = `directions`, where Dᵀd is scaled down to norm limit · √K
+    if it is longer.
     """
     count = directions.shape[1]
     found = np.zeros(count + 1)
@@ -132,8 +139,8 @@ def row_entries(items, weights, rows):  # type: ignore[no-untyped-def]
 def curvature_entries(norm, clip, n_rated, scores):  # type: ignore[no-untyped-def]
     """Return a person's entries of the curvature block, from which the server learns the effect of clipping.
 
-    They are the upper triangles of c h qqᵀ and (10/C) c² h qqᵀ, for h = `n_rated`, q = `scores` and C = `clip`. The
-    factor c = min(1, C/norm) is that by which clipping scales an item block of this norm down.
+    They are the upper triangles of c h qqᵀ and (10/C) c² h qqᵀ, for h = `n_rated`, q = `scores` and C = `clip`.
+    Clipping multiplies an item block of this norm by c = min(1, C/norm).
     """
     kept = 1.0 if norm <= clip else clip / norm
     size = len(scores) * (len(scores) + 1) // 2

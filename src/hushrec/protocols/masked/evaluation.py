@@ -69,7 +69,7 @@ def with_evaluation(plan: Plan, share: float) -> Plan:
 def is_readable(devices: int, honest: int, mu: float, share: float = NETWORK_SHARE) -> bool:
     """Return whether the standard error of a measured RMSE near 1 is at most `READABLE_ERROR`.
 
-    All arguments are public numbers. The number of rounds and of held-out ratings are guesses.
+    All arguments are public numbers. The number of rounds and the number of held-out ratings per device are guessed.
     """
     deviation = CLIP / (mu * math.sqrt(share / USUAL_ROUNDS)) * math.sqrt(devices / honest)
     return deviation / (2 * USUAL_HELD * devices) <= READABLE_ERROR

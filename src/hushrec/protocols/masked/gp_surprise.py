@@ -36,7 +36,7 @@ AUDIENCE_VARIANCE = 1.0  # variance of the mean description of an item's people
 
 
 def surprise(learner: "GpLearner", sums: Mapping[str, DecodedSum], survivors: int) -> float:
-    """Return how implausible the sums of the round being learned are; 1 is the largest value of honest devices.
+    """Return how implausible the sums of the learner's next round are; at most 1 if all devices are honest.
 
     `sums` has the decoded sums by block name, over `survivors` devices.
     """
@@ -62,7 +62,7 @@ def _variances(learner: "GpLearner", name: str) -> tuple[FloatArray, float]:
 
 
 def counts_surprise(noisy: DecodedSum, survivors: int) -> float:
-    """Return how implausible noisy counts over n = `survivors` devices are; 1 is the largest value of honest devices.
+    """Return how implausible noisy counts over n = `survivors` devices are; at most 1 if all devices are honest.
 
     Two things are compared with the noise, and the larger ratio is returned: how far a single count is outside 0 … n,
     and the sum of the squares of all negative counts. If nobody rated any of d items, noise of deviation s alone gives

@@ -19,7 +19,7 @@ LearnedT = TypeVar("LearnedT")
 
 
 class Learner(ABC, Generic[LearnedT]):
-    """What a masked server has learned about one model, updated from the noisy sums of each round.
+    """An object with which a masked server learns one model from the noisy sums of each round.
 
     `learned` is a frozen dataclass of public arrays; its field `counts` has the estimated number of ratings of each
     item. `table` makes the public table from it.
@@ -56,7 +56,7 @@ class Learner(ABC, Generic[LearnedT]):
 
     @abstractmethod
     def item_weights(self, name: str) -> FloatArray:
-        """Return the factor of each item's row in the item block called `name` of the next round, `(n_items,)`."""
+        """Return the weight by which devices multiply each item's row in the next item block `name`, `(n_items,)`."""
 
     def surprise(self, sums: Mapping[str, DecodedSum], survivors: int) -> float:
         """Return how implausible the sums of the next round are; at most 1 if all devices are honest."""

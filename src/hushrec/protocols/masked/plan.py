@@ -54,7 +54,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Plan:
-    """The rounds of a masked run. The shares of all blocks add up to 1; `str(plan)` is a readable table."""
+    """The list of rounds of a masked run. The shares of all blocks add up to 1; `str(plan)` is a readable table."""
 
     rounds: tuple[Round, ...]
 

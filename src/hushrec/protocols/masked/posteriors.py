@@ -168,9 +168,10 @@ class RowNoise(NamedTuple):
 def column_posterior(estimates: FloatArray, noise: RowNoise, columns: FloatArray) -> FloatArray:
     """Return the posterior mean of a row of K numbers per item, `(n_items, K)`, from noisy `estimates` of the rows.
 
-    The model is y_j = θ_j + N(0, Σ_j) for the estimate y_j of row θ_j, with Σ_j from `noise`. The prior is θ_j ~ N(F_j
-    A, T) with `columns` F. `regress` gives F_j A, and expectation maximization gives the K × K matrix T. It weights
-    each row by how much is known about it, because many items that nobody rated would otherwise keep T from changing.
+    The model is y_j = θ_j + N(0, Σ_j) for the estimate y_j of row θ_j, with Σ_j from `noise`. The prior of row θ_j is
+    N(F_j A, T) with `columns` F. `regress` gives F_j A, and expectation maximization gives the K × K matrix T. It
+    weights each row by how much is known about it, because many items that nobody rated would otherwise keep T from
+    changing.
     """
     weights = 1 / np.maximum(noise.private + noise.sampling, np.finfo(np.float64).tiny)
     spread = np.diag(np.maximum(0.1 * np.average(estimates**2, axis=0, weights=weights), 1e-3))
@@ -187,8 +188,8 @@ def column_posterior(estimates: FloatArray, noise: RowNoise, columns: FloatArray
 def _spread_rows(rows, private, private_shape, sampling, sampling_shape, spread, rounds, posterior):  # type: ignore[no-untyped-def]
     """Return the prior covariance T of `column_posterior` after `rounds` steps of expectation maximization.
 
-    T starts as `spread`. A step replaces T by the weighted average over rows of E_j E_jᵀ + T − T A_j⁻¹T, where A_j = T
-    + Σ_j, E_j = T A_j⁻¹r_j, and r_j is row j of `rows`. The weight of row j is tr(T A_j⁻¹T) / tr T, from 0 (nothing is
+    T starts as `spread`. A step replaces T by the weighted average over rows of E_j E_jᵀ + T − T A_j⁻¹T, where r_j is
+    row j of `rows`, A_j = T + Σ_j and E_j = T A_j⁻¹r_j. The weight of row j is tr(T A_j⁻¹T) / tr T, from 0 (nothing is
     known about the row) to 1. `posterior` is filled with the posterior means E_j under the last T.
 
     With the Cholesky factor U of A_j = UᵀU, X = U⁻ᵀT and z = U⁻ᵀr_j, these are E_j = Xᵀz and T A_j⁻¹T = XᵀX.

@@ -31,7 +31,7 @@ def round_block(values, uniforms, scale, clip_units, limit, out):  # type: ignor
 def _rounded(values, uniforms, factor, out):  # type: ignore[no-untyped-def]
     """Round values · factor stochastically into `out`, and return the squared norm of `out`.
 
-    Every |x| is at most 2¹⁷ and Σ x² at most 2³⁴, so nothing overflows.
+    The products are at most 2¹⁷ in absolute value, and the sum of their squares is at most 2³⁴, so nothing overflows.
     """
     squared = 0
     for place in range(len(values)):

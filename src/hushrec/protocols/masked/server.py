@@ -6,8 +6,8 @@ The rating of item j by a person with taste u is modelled as
 
 b_j is the effect of the item. The columns of x_j are, in this order: factors, audience, quality, attributes,
 log-popularity, and 1. Quality is the effect b_j again, because people differ in how much they agree with the average.
-The public table has rows chol(S)ᵀx_j and offsets centre + b_j + x_jᵀm, so that the prior of every taste becomes d ~
-N(0, I) (whitened coordinates).
+The public table has rows chol(S)ᵀx_j and offsets centre + b_j + x_jᵀm. In these whitened coordinates, the prior of
+every taste d is N(0, I).
 """
 
 from collections.abc import Mapping
@@ -52,7 +52,7 @@ ATTRIBUTES_FLOOR, PROFILE_FLOOR = 0.02, 0.05  # lower bounds on the variances of
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """All that a `GpLearner` has learned so far, as public arrays in the letters of the module's docstring."""
+    """The public arrays that a `GpLearner` has learned so far; comments use the letters of the module's docstring."""
 
     columns: FloatArray = field(repr=False)  # x_j, (n_items, L)
     mean: FloatArray = field(repr=False)  # m, (L,)
@@ -149,7 +149,7 @@ class GpLearner(Learner[Learned]):
     # Counts and descriptions -----------------------------------------------------------------------------------
 
     def _learn_counts(self, learned: Learned, noisy: DecodedSum, share: float) -> Learned:
-        """Return `learned` with the estimated popularity of each item, also as a column of x_j and of the priors."""
+        """Return `learned` with the estimated popularity of each item, which also becomes an item column."""
         everywhere = np.ones(self.item_columns.n_items)
         found = popularity_of(count_sum(noisy, share, everywhere), self.item_columns)
         columns = learned.columns.copy()
@@ -264,7 +264,7 @@ class GpLearner(Learner[Learned]):
         return np.asarray(found / np.maximum(_sizes(found, counts), SMALLEST_SIZE))
 
     def _add_audience(self, learned: Learned, audience: FloatArray) -> Learned:
-        """Return `learned` with the audiences added to the columns of x_j and to the columns of later priors."""
+        """Return `learned` with the audiences added as item columns, and as columns of the priors of later rounds."""
         wider = replace(learned, prior_columns=np.concatenate([learned.prior_columns, audience], axis=1))
         return self._append(wider, self.constants.column_spread * audience, self.constants.taste_variance)
 
@@ -292,7 +292,7 @@ class GpLearner(Learner[Learned]):
         return self._append(learned, factors * scale, self.constants.factor_variance)
 
     def _append(self, learned: Learned, columns: FloatArray, variance: float) -> Learned:
-        """Return `learned` with new columns before the others in x_j.
+        """Return `learned` with new item columns, placed before the others.
 
         In the prior, a person's tastes for the new columns are independent, with mean 0 and this variance.
         """

@@ -180,7 +180,8 @@ class ServerRound:
         """
         if self.phase is not Phase.TABLE or not all(map(self.is_asked, devices)) or total.shape != self._total.shape:
             raise LocalProtocolError(
-                "total must be the sum of tables, in phase table, of devices that are asked, and have their shape."
+                f"total must be the sum of tables of devices that are asked, in phase table and of shape"
+                f" {self._total.shape}, got shape {total.shape} in phase {self.phase.value}."
             )
         senders = {self._positions[device] for device in devices}
         if len(senders) < len(devices) or senders & self._arrived.keys():

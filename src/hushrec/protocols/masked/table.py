@@ -55,7 +55,9 @@ def check_shapes(table: Any, expected: Mapping[str, tuple[int, ...]]) -> None:
     for name, shape in expected.items():
         found = getattr(table, name).shape
         if found != shape:
-            raise RemoteProtocolError(f"{name} of a public table must have shape {shape}, got {found}.")
+            raise RemoteProtocolError(
+                f"{name} of a public table must have shape {shape}, got {found}. Do not use this table."
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,5 +106,5 @@ class PublicTable:
 
     @property
     def n_items(self) -> int:
-        """Number of items in the catalogue."""
+        """The number of items in the catalogue."""
         return len(self.rows)

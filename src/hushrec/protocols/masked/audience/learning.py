@@ -20,7 +20,7 @@ from hushrec.protocols.masked.table import table_in
 class AudienceLearning(Learning):
     """The `Learning` of model `audience`, which learns the popularity and the audience of each item from noisy sums.
 
-    The audience of an item is the mean description of the people who chose it.
+    The audience of an item is the mean of the vectors that describe the people who chose it.
     """
 
     def choose_plan(self, devices: int, mu: float) -> Plan:

@@ -53,7 +53,7 @@ def _counts(n_items: int, share: float) -> Block:
 
 
 def _moments(width: int) -> Block:
-    """Return the block for the mean and covariance of people's descriptions, which have `width` + 1 entries."""
+    """Return the block for the mean and covariance of the vectors that describe people, of `width` + 1 entries each."""
     return Block(MOMENTS, (prior_size(width + 1),), MOMENTS_CLIP, 0.05)
 
 

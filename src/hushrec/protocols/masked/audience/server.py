@@ -44,7 +44,7 @@ MOST_OFF = 2.5  # largest factor between an estimate under noise and its expecte
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """All that an `AudienceLearner` has learned so far, as public arrays; `AudienceTable` explains the other fields."""
+    """The public arrays that an `AudienceLearner` has learned; `AudienceTable` explains fields without a comment."""
 
     counts: FloatArray = field(repr=False)
     log_counts: FloatArray = field(repr=False)
@@ -123,7 +123,11 @@ class AudienceLearner(Learner[Learned]):
         return replace(learned, **popularity_of(noisy, self.item_columns)._asdict())
 
     def _learn_moments(self, learned: Learned, noisy: DecodedSum, survivors: int) -> Learned:
-        """Return `learned` with the next description: the directions of largest variance, each scaled to variance 1."""
+        """Return `learned` with the parameters that describe a person in the next audience block.
+
+        They project the mean of the person's item columns and the log of the number of items onto the directions of
+        largest variance, each scaled to variance 1.
+        """
         length = learned.columns.shape[1] + 1
         mean, covariance = moments_of(noisy, length, survivors)
         values, vectors = np.linalg.eigh(covariance)
@@ -156,7 +160,7 @@ class AudienceLearner(Learner[Learned]):
         return replace(found, mean_weight=weight, squared_weight=squared)
 
     def _learn_audience(self, learned: Learned, noisy: ItemSum) -> Learned:
-        """Return `learned` with the audiences of all items, and with the item columns for the next descriptions."""
+        """Return `learned` with the audience of each item, and the item columns for the next descriptions."""
         found = audience_means(noisy, learned.counts, learned.prior_columns)
         centred = found - np.average(found, axis=0, weights=learned.counts)
         size = np.sqrt(max(float(np.mean(np.average(centred**2, axis=0, weights=learned.counts))), TINY))
@@ -174,7 +178,11 @@ class AudienceLearner(Learner[Learned]):
         return self._place(learned)
 
     def _place(self, learned: Learned) -> Learned:
-        """Return `learned` with the arrays for scores: positions of items (`places`), their density, and features."""
+        """Return `learned` with the arrays that scores need.
+
+        These are the positions of items in the kernel (`places`), the density of all ratings there (`crowd`), and the
+        features of items.
+        """
         from hushrec.models.audience import crowd_density
 
         counts = learned.counts
@@ -188,9 +196,9 @@ class AudienceLearner(Learner[Learned]):
         return replace(learned, places=places, crowd=crowd, features=self._features(learned))
 
     def _features(self, learned: Learned) -> FloatArray:
-        """Return the item features of a person's preference, at most `MOST_FEATURES` rows, `(n_features, n_items)`.
+        """Return the item features for which people have preferences, `(n_features, n_items)`.
 
-        They are the principal components of audiences, public columns and popularity.
+        They are the first `MOST_FEATURES` principal components of audiences, public columns and popularity.
         """
         counts = learned.counts
         parts = [

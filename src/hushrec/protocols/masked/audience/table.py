@@ -53,17 +53,17 @@ class AudienceTable:
 
     @property
     def n_items(self) -> int:
-        """Number of items in the catalogue."""
+        """The number of items in the catalogue."""
         return len(self.weights)
 
     @property
     def asked(self) -> Description:
-        """The parameters of the descriptions of people in the next audience block."""
+        """The parameters with which a device describes its person in the next audience block."""
         return Description(self.asked_rows, self.asked_base, self.asked_slope, _SHAPE)
 
     @property
     def description(self) -> Description:
-        """The parameters of the descriptions of people for which `audiences` are means, used for scores."""
+        """The parameters of the descriptions of people whose means are `audiences`; scores use them."""
         return Description(self.rows, self.base, self.slope, _SHAPE)
 
 

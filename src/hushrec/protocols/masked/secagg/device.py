@@ -238,7 +238,10 @@ def reveal_shares(
 
 
 def _require_quorum(roster: Roster, text: bytes, signatures: Mapping[int, bytes], rules: Rules) -> None:
-    """Raise `RemoteProtocolError` unless a quorum of the signatures of `text` is valid, by position of the signer."""
+    """Raise `RemoteProtocolError` unless enough signatures of `text` are valid to make a quorum.
+
+    `signatures` maps the position of a signer to the signature.
+    """
     signed, quorum = 0, rules.quorum(len(roster))
     for position, signature in signatures.items():
         signed += is_signed(roster.entries[position].identity, signature, text)
