@@ -167,9 +167,9 @@ class ConfiguredProtocol(ABC):
         """Return what one device has spent, the unit, and what is not covered; only the device's person may see it."""
 
     def describe_report(self, terms: Any, round_number: int, message: Any) -> list[str] | None:
-        """Return sentences that tell a person what their report holds and what a server sees of it.
+        """Return sentences for the person's page about the content of a report and what the server sees of it.
 
-        None: the person's page lists the items and numbers of the report, and attacks it.
+        None if the page lists the report's items and numbers instead, with what an attack recovers from them.
         """
         return [f"Round {round_number}: one report of protocol {self.name}."]
 

@@ -82,7 +82,7 @@ class GradientProtocol(ConfiguredProtocol):
         return fleet_sentence(n_devices) if terms.reports_per_client is not None and model == "mf" else None
 
     def describe_report(self, terms: Terms, round_number: int, message: Any) -> None:
-        """Return None: the person's page lists the items and gradients of a report, and attacks it."""
+        """Return None: the person's page lists the report's items and gradients, and what an attack recovers."""
         return
 
     def make_device(self, terms: Terms, model: MatrixFactorization) -> GradientDevice:

@@ -139,10 +139,10 @@ class MaskedDevice(DeviceSide):
 
 
 class _TableMaker:
-    """A function object that computes the device's table of a round; `spent` and `events` then have its cost.
+    """A callable that computes the device's table of a round; after a call, `spent` and `events` have its cost.
 
-    If the budget of the run or the ledger does not allow the cost, the table has zeros with full noise, which nobody
-    can distinguish from other tables.
+    If the budget of the run or the ledger does not allow the cost, the table is zeros with full noise, which nobody can
+    distinguish from other tables.
     """
 
     def __init__(self, terms: MaskedTerms, learning: Learning, fraction: float, private: Private, attempt: int) -> None:
