@@ -112,8 +112,7 @@ def smallest_epsilon_p(
 ) -> float | FloatArray:
     """Return the smallest epsilon_p that `calibrate_selection` accepts with these arguments, rounded up.
 
-    In the letters of `calibrate_selection` it is 2h max(ln(q*/p*), ln((1 − p*)/(1 − q*))). It lies between epsilon_i
-    and 2 epsilon_i, near 2 max(s, 1 − s) epsilon_i with s = reports_per_client/n_items.
+    It lies between epsilon_i and 2 epsilon_i, near 2 max(s, 1 − s) epsilon_i with s = reports_per_client/n_items.
     """
     h, x, _ = _checked(n_rated, n_items, reports_per_client, epsilon_i, 1.0)
     _, log_unsent = _solve_selection(h, n_items, reports_per_client, x)
@@ -122,11 +121,12 @@ def smallest_epsilon_p(
 
 
 def _solve_selection(h: FloatArray, m: int, z: float, x: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return p* and L = ln((1 − p*)/(1 − q*)), with the letters of `calibrate_selection`.
+    """Return p* and ln((1 − p*)/(1 − q*)), where p* and q* are the probabilities to send an unrated and a rated item.
 
-    They solve h q* + (m − h) p* = z and q* = p*(1 + A)/(1 + A p*) with A = exp(x) − 1. So p* is the positive root of
-    (m − h) A p*² + b p* − z = 0 with b = m + (h − z) A. The equation is divided by 1 + A, so that a large x does not
-    overflow, and the root is computed in the form without cancellation.
+    A device has rated h of m items and sends z on average, and x = epsilon_i/h. So h q* + (m − h) p* = z, and q* = p*(1
+    + A)/(1 + A p*) with A = exp(x) − 1. Then p* is the positive root of (m − h) A p*² + b p* − z = 0 with b = m + (h −
+    z) A. The equation is divided by 1 + A, so that a large x does not overflow, and the root is computed in the form
+    without cancellation.
     """
     decay, growth = np.exp(-x), -np.expm1(-x)  # 1/(1 + A), A/(1 + A)
     b = m * decay + (h - z) * growth
@@ -149,7 +149,9 @@ def _checked(
     Raise `ParameterError` if an argument is out of range.
     """
     if not 0 < reports_per_client < n_items:
-        raise ParameterError(f"reports_per_client must be in (0, n_items = {n_items}), got {reports_per_client}.")
+        raise ParameterError(
+            f"reports_per_client must be above 0 and below n_items = {n_items}, got {reports_per_client}."
+        )
     h = np.asarray(n_rated, dtype=np.float64)
     outside = np.count_nonzero(~((h >= 1) & (h <= n_items - 1) & (h == np.floor(h))))
     if outside:
@@ -163,7 +165,9 @@ def _checked(
         if not np.all((values > 0) & np.isfinite(values)):
             raise ParameterError(f"{name} must be positive and finite, got {_extreme(values)}.")
         if np.any(values / h > largest):
-            raise ParameterError(f"{name} must be at most {largest:g} times n_rated, got {_extreme(values)}.")
+            raise ParameterError(
+                f"{name} must be at most {largest:g} times n_rated, got {_extreme(values)}. Lower {name}."
+            )
     h, i, p = np.broadcast_arrays(h, epsilon_i, epsilon_p)
     return h, np.asarray(i / h), np.asarray(p, dtype=np.float64)
 

@@ -53,7 +53,10 @@ class Ledger:
         return True
 
     def _after(self, events: Iterable[Event]) -> dict[str, Accountant]:
-        """Return, by unit, copies of the accountants with these events added; raise `BudgetExceeded` above a limit."""
+        """Return, by unit, copies of the accountants with these events added.
+
+        Raise `BudgetExceeded` if a total is above its limit.
+        """
         after: dict[str, Accountant] = {}
         for event in events:
             unit = getattr(event, "unit", None)

@@ -114,7 +114,7 @@ def sdcf_protects(budget: Budget) -> str:
 
 
 def numbers(budget: Budget) -> list[str]:
-    """Return the numbers of a budget with their names, as one phrase for each kind of cost."""
+    """Return phrases with the numbers of a budget: ε and what it covers, then ρ of the gradient values sent."""
     lines = []
     if float(budget["epsilon"]) < float("inf"):
         lines.append(f"ε = {float(budget['epsilon']):g} (δ = 0, {_counted(budget['rounds'])})")

@@ -38,7 +38,7 @@ def make_state(attempt: rounds.State, spent: TableAccountant) -> State:
 
 
 def attempt_in(state: State) -> rounds.State:
-    """Return the state of the attempt that these arrays store; `Idle` if no attempt is open."""
+    """Return the state of the open attempt, as stored in these arrays; `Idle` if no attempt is open."""
     if not len(state["attempt"]):
         return rounds.Idle((int(state["place"][0]), int(state["place"][1])))
     name, packed = msgspec.msgpack.decode(state["attempt"].tobytes(), type=tuple[str, msgspec.Raw])
@@ -47,7 +47,7 @@ def attempt_in(state: State) -> rounds.State:
 
 
 def spent_in(state: State) -> TableAccountant:
-    """Return the cost of this run so far that these arrays store."""
+    """Return the cost of the run so far, as stored in these arrays."""
     tables, *costs = state["spent"].tolist()
     return TableAccountant(int(tables), *costs)
 

@@ -51,7 +51,10 @@ def surprise(learner: "GpLearner", sums: Mapping[str, DecodedSum], survivors: in
 
 
 def _variances(learner: "GpLearner", name: str) -> tuple[FloatArray, float]:
-    """Return τ_j² for each item, `(n_items,)`, and v, in the formula of the module's docstring for this item block."""
+    """Return two variances for the item block `name`: τ_j² of what is unknown about each item, and v of one rating.
+
+    The module's docstring has the formula that uses them.
+    """
     learned, ones = learner.learned, np.ones(learner.item_columns.n_items)
     if name == AUDIENCE:
         return AUDIENCE_VARIANCE * ones, AUDIENCE_VARIANCE
@@ -78,9 +81,9 @@ def counts_surprise(noisy: DecodedSum, survivors: int) -> float:
 def block_surprise(
     noisy: DecodedSum, rows: ItemSum, counts: FloatArray, weights: FloatArray, variances: FloatArray, own: float
 ) -> float:
-    """Return ‖y‖² of the sum of an item block divided by its largest plausible value, as the module's docstring says.
+    """Return the squared norm of the sum of an item block divided by its largest plausible value.
 
-    `variances` are τ_j² and `own` is v.
+    The module's docstring has the formula, in which `variances` are τ_j² and `own` is v.
     """
     size, columns = noisy.values.size, noisy.values.size // len(counts)
     width = columns / len(rows.mean_weight)  # an audience block has one weight for all its columns, or one each

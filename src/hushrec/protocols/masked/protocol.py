@@ -203,7 +203,7 @@ class Masked(ConfiguredProtocol):
     def joining_costs(self, terms: MaskedTerms) -> dict[str, float]:
         """Return the cost of all rounds, including the reserve for repeated attempts; empty for a run without noise.
 
-        It is k² μ² for a person who uses the fraction k of the norm bound.
+        It is the run's μ², times `fraction` squared for a person whose budget is smaller than the run's.
         """
         return {} if terms.priced.is_exact else {"table": self.fraction(terms) ** 2 * terms.priced.mu_squared}
 

@@ -52,7 +52,7 @@ ATTRIBUTES_FLOOR, PROFILE_FLOOR = 0.02, 0.05  # lower bounds on the variances of
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """The public arrays that a `GpLearner` has learned so far; comments use the letters of the module's docstring."""
+    """The public arrays that a `GpLearner` has learned: item columns and effects, prior of tastes, popularity."""
 
     columns: FloatArray = field(repr=False)  # x_j, (n_items, L)
     mean: FloatArray = field(repr=False)  # m, (L,)

@@ -227,7 +227,7 @@ class ServerRound:
         if sender in recipients or len(recipients) != min(self.terms.rules.neighbours, others):
             raise RemoteProtocolError(
                 f"recipients of shares must be {min(self.terms.rules.neighbours, others)} other devices,"
-                f" got {len(recipients)}{', with the sender' if sender in recipients else ''}."
+                f" got {len(recipients)}{' including the sender' if sender in recipients else ''}."
             )
         if recipients[-1] > others:
             raise RemoteProtocolError(

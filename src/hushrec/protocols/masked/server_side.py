@@ -129,7 +129,7 @@ class MaskedServer(ServerSide):
     # Cohorts ---------------------------------------------------------------------------------------------------
 
     def choose_members(self, members: Collection[Name]) -> Collection[Name]:
-        """Return the members to ask in the next attempt; the module's docstring says which suspects are left out."""
+        """Return the members to ask in the next attempt; some or all suspects may be left out."""
         self._pool = sorted(members, key=str)
         return self._without_suspects()
 

@@ -76,8 +76,8 @@ def moments_of(noisy: DecodedSum, length: int, survivors: int) -> Moments:
 class ItemSum:
     """The noisy sum of an item block, and the effect of clipping, which its curvature block measures.
 
-    Clipping multiplies all rows of a person by a factor c. A row is value · q, for a vector q of the person. The two
-    matrices of weights are K × K, or 1 × 1 if the curvature block has a single weight for all columns.
+    A person's row for an item is a number times a vector q of K numbers. Clipping multiplies all rows of a person by a
+    factor c. The two matrices of weights are means of c qqᵀ and c² qqᵀ, K × K, or of c and c², 1 × 1.
     """
 
     sums: FloatArray  # Σ c value q for each item, with item weights removed, (n_items, K)

@@ -17,7 +17,7 @@ def protects(budget: Budget) -> str:
 
 
 def numbers(budget: Budget) -> list[str]:
-    """Return the numbers of a budget with their names, as one phrase for each method of accounting."""
+    """Return phrases with the numbers of a budget: ε and δ, ε for a replaced profile, and ε by zCDP alone."""
     rounds = f"{budget['rounds']} round" if budget["rounds"] == 1 else f"{budget['rounds']} rounds"
     whole = f"ε = {_epsilon(budget, 'epsilon')} (δ = {float(budget['delta']):g}, {rounds})"
     return [

@@ -1,6 +1,8 @@
-"""The plan of model `audience`: one round of counts and moments, and one of counts and audiences.
+"""The plan of model `audience`, which has one or two passes of two rounds.
 
-With many devices or a large budget, a second pass of two rounds follows, with moments and with audiences.
+The first round of a pass measures the mean and covariance of people's descriptions (moments), the second the audience
+of each item. Both rounds of the first pass also count the people of each item. The second pass needs many devices or a
+large budget.
 """
 
 from hushrec.protocols.masked.audience.constants import FEWEST_COLUMNS

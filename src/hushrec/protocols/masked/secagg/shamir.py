@@ -21,7 +21,8 @@ def split_secret(secret: bytes, points: Sequence[int], threshold: int, *, rng: R
     """
     if not (len(secret) == SECRET_BYTES and 1 <= threshold <= len(set(points)) == len(points) and min(points) >= 1):
         raise ParameterError(
-            "secret must have 32 bytes, and points must be distinct numbers of at least 1, not fewer than threshold."
+            f"secret must have 32 bytes, and points must be at least {threshold} distinct numbers from 1 on, got"
+            f" {len(secret)} bytes and {len(points)} points."
         )
     raw = rng.bytes(SHARE_BYTES * (threshold - 1))
     parts = [raw[start : start + SHARE_BYTES] for start in range(0, len(raw), SHARE_BYTES)]
