@@ -302,7 +302,7 @@ BAD_ITEMS = {
     "nested parquet": (
         parquet(id=["x"], a=[{"b": 1}]),
         "i.parquet",
-        ": expected numbers, text or lists of text in every column. Remove the others.",
+        ": expected numbers, text or lists of text in every column. Remove columns of other types.",
     ),
     "movies.dat cut short": (b"1::Title\n", "movies.dat", ", line 1: expected 3 fields separated by '::', found 2."),
     "u.item cut short": (b"1|Title\n", "u.item", ", line 1: expected 24 fields separated by '|', found 2."),

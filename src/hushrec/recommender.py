@@ -173,7 +173,11 @@ class Recommender:
         return self._out(_reasons(self._fitted.explain(user, item, n)))
 
     def explain_for(self, profile: Mapping[Any, float] | Collection[Any], item: str | int, n: int = 3) -> Frame:
-        """Return the reasons for recommending an item, as `explain` does, to a person with this profile."""
+        """Return the `n` items of a person's profile that are most similar to `item`, as reasons for recommending it.
+
+        Only items rated at or above the person's own mean are considered. The columns are item, title, rating and
+        likeness.
+        """
         return self._out(_reasons(self._fitted.explain_to(_by_id(profile), item, n)))
 
     def measure(self, ratings: Source, y: npt.ArrayLike | None = None) -> dict[str, float]:

@@ -142,13 +142,17 @@ class Server:
                 code="phase-closed",
             )
         if sender not in self._inbox:
-            raise RemoteProtocolError("the open phase does not ask this device for a report.", code="not-asked")
+            raise RemoteProtocolError(
+                "the open phase does not ask this device for a report. Wait for the next phase.", code="not-asked"
+            )
 
     def check(self, sender: Name, address: Address, message: Any) -> None:
         """Raise `RemoteProtocolError` if `receive` would refuse this report; store nothing."""
         self.check_place(sender, address)
         if sender in self._reports:
-            raise RemoteProtocolError("this device has already reported in this phase.", code="reported")
+            raise RemoteProtocolError(
+                "this device has already reported in this phase. Wait for the next one.", code="reported"
+            )
         self.side.check(address, sender, message)
 
     def receive(self, sender: Name, address: Address, message: Any) -> None:

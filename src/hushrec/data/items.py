@@ -169,7 +169,9 @@ def _text(path: Path, column: pl.Series) -> pl.Series:
     if column.dtype == pl.List(pl.String):
         column = column.list.join("|", ignore_nulls=True)
     if column.dtype.is_nested() or column.dtype in (pl.Binary, pl.Object):
-        raise DataError(f"{path}: expected numbers, text or lists of text in every column. Remove the others.")
+        raise DataError(
+            f"{path}: expected numbers, text or lists of text in every column. Remove columns of other types."
+        )
     text = column.cast(pl.String).str.strip_chars()
     return text.set((text == "").fill_null(False), None)
 

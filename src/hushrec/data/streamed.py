@@ -57,7 +57,7 @@ class Ids:
         return taken
 
     def ordered(self) -> tuple[list[str], IntArray]:
-        """Return all ids in sorted order, and for each number the position of its id in that order."""
+        """Return all ids in sorted order, and an array that maps the number of an id to its position in that order."""
         return index_ids(pl.Series(list(self.numbers), dtype=pl.String))
 
 

@@ -41,7 +41,10 @@ class ColdStart:
         return found
 
     def settle_table(self, predicted: FloatArray, rows: FloatArray, users: IntArray) -> FloatArray:
-        """Return predictions of all items, `(len(users), n_items)`, with cold-start values as in `settle_pairs`."""
+        """Return predictions of all items, `(len(users), n_items)`, with cold-start values for unseen users and items.
+
+        `predicted` holds the products of user and item vectors, `rows` the item vectors.
+        """
         found = np.where(self.untouched, self.own_means[users][:, None], predicted)
         newcomers = np.isnan(self.own_means[users])
         if newcomers.any():

@@ -37,7 +37,7 @@ def profile_caps(problem: GradientProblem) -> IntArray:
 
 
 def selection_probabilities(problem: GradientProblem) -> SelectionProbabilities[FloatArray] | None:
-    """Return every user's selection probabilities, 0 for users who send nothing; None if nothing is selected."""
+    """Return every user's selection probabilities, 0 for users who send nothing; None if the protocol has none."""
     if problem.protocol(0).selection is None:
         return None
     z = problem.terms.reports_per_client

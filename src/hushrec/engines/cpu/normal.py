@@ -262,7 +262,7 @@ def _fill_truncated(center, s, words, out):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _fill_narrow(center, s, words, out):  # type: ignore[no-untyped-def]
-    """Fill `out` as `_fill_truncated` does, for an interval so narrow that the density is ∝ exp(center x).
+    """Fill `out` with draws of N(center, 1) truncated to [−s, s], for s so small that the density is ∝ exp(center x).
 
     For a uniform number u and k = center s, the draw is x = s (1 + ln(1 − u (1 − exp(−2 k))) / k), or s (1 − 2 u) if k
     is tiny.

@@ -178,7 +178,10 @@ def answer_pairs(  # type: ignore[no-untyped-def]
 def report_block(  # type: ignore[no-untyped-def]
     first_user, stop_user, profiles, choices, given, pairing, streams, step, vectors, outcome, sums, counts
 ):
-    """Compute the reports of one block of users from their pairs; arguments and result as in `kernels.report_block`."""
+    """Compute the reports of one block of users from their pairs; return the largest norm of a report.
+
+    `pairing` is the source of the pairs' partners; `kernels.report_block` explains the other arguments.
+    """
     n_items, width = vectors.items.shape
     most_rated = 0
     for user in range(first_user, stop_user):

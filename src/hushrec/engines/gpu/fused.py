@@ -227,9 +227,10 @@ def user_sums(
     precision: str = "tf32",
     tile: Tile = USER_TILE,
 ) -> UserSums:
-    """Return the sums of `dense.user_sums` for all runs.
+    """Return, for every run, sums over each user's rated items: errors times item vectors, and moments of the errors.
 
     Run number b trains on `values[sets[b]]`; `counts` `(n_runs, n_users)` holds the numbers of rated items.
+    `dense.user_sums` computes the same for one run.
     """
     n_runs, n_users, n_factors = user_vectors.shape
     users, items = _padded(user_vectors), _padded(item_vectors)
@@ -260,9 +261,10 @@ def item_sums(
     precision: str = "tf32",
     tile: Tile = ITEM_TILE,
 ) -> ItemSums:
-    """Return the sums of `dense.item_sums` for all runs, with selections and fake errors drawn in the same pass.
+    """Draw selections and fake errors, and return the sums of all reports by item, for every run.
 
     `keys` `(n_runs,)` holds the keys of this round's random draws. Run number b trains on `values[sets[b]]`.
+    `dense.item_sums` computes the same sums from given draws.
     """
     n_runs, n_users, n_factors = user_vectors.shape
     n_items = item_vectors.shape[1]

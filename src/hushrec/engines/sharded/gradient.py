@@ -124,7 +124,7 @@ class ShardedGradientEngine(GradientEngine):
 
     @property
     def users_of_parts(self) -> list[Any]:
-        """The user vectors of each part, with padded rows, as references that the crew returned."""
+        """For each part, a reference to the vectors of its users, with padded rows; `Crew.get` returns the vectors."""
         return self._state.users
 
     def public(self) -> Arrays:
