@@ -112,7 +112,7 @@ def audit(
 
 
 def _attack(data: str, reading: Reading, auditor: Any, settings: list[Any], users: int | None, sweep: list[str]) -> Any:
-    """Load the ratings, run the audit, with one process per column if there are several, and return the `Audit`."""
+    """Load the ratings, run the audit (several columns in parallel processes), and return the `Audit`."""
     import time
 
     from hushrec.audit.sweeps import swept

@@ -196,7 +196,10 @@ class Page:
         self.participation.start()
 
     def sent(self) -> dict[str, Any]:
-        """Return the last report and what attacks infer from it; the slow attacks run without the device's lock."""
+        """Return the last report and what it reveals: in words under `masked`, by attacks under `sdcf`.
+
+        The attacks are slow, and run without the device's lock.
+        """
         sent, offer, budgets = self.device.sent(), self.device.offer, self.device.budgets
         if sent is None or offer is None:
             return {"last": None, "table": None}

@@ -40,7 +40,7 @@ def recommendations(device: Device, count: int = SHOWN) -> list[dict[str, Any]]:
 
 
 def sent(device: Device, sent: Sent, reading: Reading) -> dict[str, Any]:
-    """Return the items and numbers of the last report, and what attacks infer from the reports so far."""
+    """Return the items and numbers of the last gradient report, and what attacks infer from the stored reports."""
     budgets, catalogue, last = device.budgets, device.catalogue, sent.reports[-1]
     report = last.report
     in_unit = {position: float(budgets.to_unit(value)) for position, value in sent.rated.items()}
