@@ -1,0 +1,93 @@
+"""Whole masked runs over HTTP beside engine `reference` with the same draws: the same table and the same accuracy."""
+
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from masked_kit import SEED, joined, masked_settings, problem_of, public_of, seed_devices, take_part
+from service_kit import OPEN_SOCKETS, keep_record, live_server
+
+from hushrec import Device
+from hushrec.data import load
+from hushrec.engines.reference import ReferenceEngine
+from hushrec.models.gaussian_process import GaussianProcess
+from hushrec.models.predictor import Arrays
+from hushrec.service.setup import Items
+from hushrec.simulation.run import task_problem
+from hushrec.simulation.settings import Settings
+from hushrec.simulation.training_problem import AnyProblem
+
+pytestmark = OPEN_SOCKETS
+PEOPLE = 60
+
+
+def run_engine(problem: AnyProblem) -> ReferenceEngine:
+    """All rounds, every device with the draws of its number."""
+    engine = ReferenceEngine(problem)
+    for _ in range(problem.terms.max_rounds):
+        engine.run_round()
+    return engine
+
+
+def check_equal(public: Arrays, engine: ReferenceEngine) -> None:
+    """What the server has published is what the engine learned, bit for bit as the wire has it."""
+    for name, array in engine.server.side.public.items():
+        np.testing.assert_array_equal(public[name], np.asarray(array, dtype=np.float32), err_msg=name)
+
+
+def test_a_whole_run_over_http_learns_and_predicts_what_the_engine_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five devices, all rounds of the plan with noise: one table bit for bit, and everybody's predictions."""
+    with joined(tmp_path, 5, masked_settings(5, terms={"survivors": 1.0})) as (live, devices):
+        seed_devices(monkeypatch, devices)
+        problem = problem_of(live, devices)
+        take_part(devices, lambda: False)
+        engine = run_engine(problem)
+        check_equal(public_of(live), engine)
+        predictor, items = engine.predictor(), np.arange(problem.n_items)
+        for user, device in enumerate(devices):
+            expected = predictor.predict(np.full(len(items), user), items)
+            np.testing.assert_allclose(device.predict(), expected, rtol=1e-6)
+
+
+@pytest.mark.soak
+@pytest.mark.data
+def test_sixty_people_over_tls_have_the_engines_rmse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """People of ML-100K as devices, the whole plan at ε = 8 over TLS: the engine's table, and its test RMSE."""
+    terms = {"epsilon": 8.0, "survivors": 1.0, "corrupt": 0.0, "reserve": 0.2}
+    ratings = load("ml-100k")
+    chosen = ratings.rows(np.flatnonzero(ratings.users < PEOPLE))
+    settings = Settings(model="gp", protocol="masked", seed=SEED, **terms)
+    task = settings.make_task(replace(chosen, user_ids=ratings.user_ids[:PEOPLE]))
+    problem = task_problem(task, settings)
+    known = problem.model.columns
+    columns = replace(known, taste=known.taste.astype(np.float32).astype(np.float64))  # as the catalogue is sent
+    problem = replace(problem, model=GaussianProcess(columns))
+    ids = task.ratings.item_ids
+    items = Items.of(ids, task.ratings.titles or ids, {"columns": columns})
+    server = masked_settings(PEOPLE, terms=terms | {"evaluation": 0.0})
+    with ExitStack() as stack:
+        live = stack.enter_context(live_server(tmp_path, server, items=items, tls=True))
+        assert live.rounds.offer.terms == problem.terms
+        devices = [stack.enter_context(Device.create(tmp_path / f"device-{n}")) for n in range(PEOPLE)]
+        seed_devices(monkeypatch, devices)
+        for user, device in enumerate(devices):
+            own = slice(problem.starts[user], problem.starts[user + 1])
+            rated = zip(problem.items[own], problem.values[own], strict=True)
+            device.add_ratings({ids[item]: value for item, value in rated})
+            device.join(live.url, ca=live.ca)
+        take_part(devices, lambda: False)
+        engine = run_engine(problem)
+        check_equal(public_of(live), engine)
+        predicted = np.array([device.predict() for device in devices])
+    test = task.split.test
+    errors = predicted[task.ratings.users[test], task.ratings.items[test]] - task.values[test]
+    found, expected = float(np.sqrt(np.mean(errors**2))), task.metrics(engine.predictor())["rmse"]
+    assert found == pytest.approx(expected, abs=1e-6)
+    done = {"dataset": "ml-100k", "devices": PEOPLE, "rounds": problem.terms.max_rounds, **terms, "seed": SEED}
+    done |= {"rmse": found, "engine_rmse": expected, "largest_difference": abs(found - expected)}
+    baselines = {name: own["rmse"] for name, own in task.baselines().items() if "rmse" in own}
+    keep_record("masked-network-rmse", done | {"baselines": baselines, "table_equal_bit_for_bit": True})
