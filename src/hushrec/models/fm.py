@@ -189,14 +189,15 @@ class FactorizationMachine(MatrixFactorization):
         """Return the public table after one round's reports.
 
         The row of an item or an attribute changes by the mean over the reports of the items that have it; the constant
-        w_0 changes by the mean over all reports. With (s, S², S³) = Σ η N e (1, u², u³) over the reports of one item,
-        the row of a column c gets the sum, over the items that have the column, of
+        w_0 changes by the mean over all reports. With (s, S², S³) = Σ η N e (1, u², u³) over the reports of one item, a
+        row (w, v², v³) gets the sum, over the items that have it, of
 
             x s,     x (S² + s (e_1 − x v²)),     x (S³ (e_1 − x v³) + s (e_2 − x v³ (e_1 − x v³))),
 
-        divided by the number of these reports, minus the prior term of the row. The module's docstring defines the
-        letters. Reports already contain the prior term of the item's row, so it is first removed from `sums`; w_0 has
-        no prior. The noise in the reports stays.
+        divided by the number of these reports, minus the prior term of the row. Here x is the value of the attribute
+        for the item, 1 for the item's own row, and e_1 and e_2 are the item's symmetric polynomials of the same order
+        as v. Reports already contain the prior term of the item's row, so it is first removed from `sums`; w_0 has no
+        prior. The noise in the reports stays.
         """
         items, columns = self._split(table)
         data = sums + counts[:, None] * prior * items

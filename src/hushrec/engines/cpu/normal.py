@@ -159,7 +159,10 @@ def _place_in_layers(words, out):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _outside_core(stream, user, block, layer, x):  # type: ignore[no-untyped-def]
-    """Return the size of a normal draw that its first random word did not decide; use blocks of this draw only."""
+    """Return the absolute value of a normal draw that the fast path of `fill_normal` did not accept.
+
+    `block` is the first of the random blocks that only this draw uses.
+    """
     while True:
         first, second = draw_block(stream, user, block)
         block += 1
