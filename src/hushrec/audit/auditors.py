@@ -1,4 +1,4 @@
-"""The auditors of `hushrec audit`: how the protocols that declare the same one are audited together."""
+"""The auditors of `hushrec audit`. A protocol declares its auditor; protocols that share one are audited together."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +21,10 @@ ROUNDS = 100
 
 @dataclass(frozen=True)
 class Auditor:
-    """The functions that audit some protocols, each in one or several columns of the result."""
+    """The functions with which `hushrec audit` audits some protocols.
+
+    The result has one column for each protocol, or for each budget of a protocol.
+    """
 
     choose: Callable[[str | None, list[str] | None, dict[str, Any], int], list[Settings]]  # the settings of each column
     audit: Callable[..., Audit]  # with the arguments of `audit.run.audit`
@@ -31,13 +34,16 @@ class Auditor:
 
 
 def find_auditor(model: str | None, protocols: list[str] | None) -> Auditor:
-    """Return the auditor that the named protocols share or, if none is named, those that support the model."""
+    """Return the auditor of the named protocols or, if none is named, of those that support the model.
+
+    Raise `ParameterError` if these protocols have no auditor, or different ones.
+    """
     names = protocols or audited_protocols(model or MODEL) or audited_protocols(MODEL)  # `choose` refuses the model
     paths = {find_protocol(name).auditor for name in names}
     path = paths.pop()
     if path is None or paths:
         raise ParameterError(
-            f"protocol must name protocols that one audit can compare, got {', '.join(names)}. Audit them one by one."
+            f"protocol must name protocols that can be audited together, got {', '.join(names)}. Audit them one by one."
         )
     found: Auditor = imported(path)
     return found
@@ -59,7 +65,7 @@ def _audit_gradient(ratings: Ratings, settings: list[Settings], **arguments: Any
 def _choose_masked(model: str | None, _: list[str] | None, options: dict[str, Any], seed: int) -> list[Settings]:
     for name, value in options.items():
         if value is not None and name != "epsilon":
-            raise ParameterError(f"an audit of protocol masked does not use {name}. Leave it out.")
+            raise ParameterError(f"{name} must not be given in an audit of protocol masked. Leave it out.")
     return masked_settings(model, options["epsilon"], seed)
 
 

@@ -33,12 +33,12 @@ class ValueScore:
 
     @property
     def metric(self) -> str:
-        """The name of the metric over all ratings of a person."""
+        """The name of the metric over all ratings of a person, such as "share_of_ratings_exact"."""
         return ERROR_REMOVED if self.levels.continuous else EXACT
 
     @property
     def metric_of_reported(self) -> str:
-        """The name of the metric over only those ratings that were reported."""
+        """The name of the metric over the reported ratings only, such as "share_exact_of_reported"."""
         return "share_of_error_removed_of_reported" if self.levels.continuous else "share_exact_of_reported"
 
     def share(self, guess: FloatArray, ratings: FloatArray) -> float:

@@ -34,7 +34,7 @@ def paper_figures(study: Study) -> dict[str, tuple[str, plots.Drawing]]:
         )
     mixed = [setting for setting in study.settings if setting.groups]
     if mixed:
-        return {"groups": ("The error of each budget's people", _group_panel(study, mixed[0]))}
+        return {"groups": ("Error of the people with each budget", _group_panel(study, mixed[0]))}
     fixed = {name: _levels(grid, name) for name in ("epsilon_i", "epsilon_g")}
     pairs = {(setting.levels["epsilon_i"], setting.levels["epsilon_g"]) for setting in grid}
     n_cells = len(fixed["epsilon_i"]) * len(fixed["epsilon_g"])

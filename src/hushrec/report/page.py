@@ -97,9 +97,9 @@ def study_plots(study: Study) -> Figures:
     panels = paper_figures(study)
     if panels:
         return panels
-    figures = {"finals": ("Where each setting ends", plots.finals(study))}
+    figures = {"finals": ("Final metric of each setting", plots.finals(study))}
     if any(setting.curve for setting in study.settings):
-        figures["curves"] = ("How each setting learns", plots.curves(study))
+        figures["curves"] = ("Learning curve of each setting", plots.curves(study))
     return figures
 
 

@@ -83,8 +83,8 @@ def _advice_on_noise(record: Record) -> str:
     if find_protocol(record["protocol"]).compared_with or epsilon is None:
         return ""
     if float(epsilon) == float("inf"):
-        return "There is no noise in it: on this data a personal model needs more ratings, or attributes of the items."
+        return "The run has no noise: on this data a personal model needs more ratings, or attributes of the items."
     return (
-        "Try --epsilon inf: if that wins, the noise is what costs, and more people make it cheaper; if not, a personal"
+        "Try --epsilon inf. If that wins, noise is the cause, and more people reduce its effect. If not, a personal"
         " model needs more ratings, or attributes of the items."
     )

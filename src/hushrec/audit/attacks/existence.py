@@ -153,7 +153,10 @@ class ConsistentRatings:
 
 @dataclass(frozen=True)
 class StepsOfTheVector:
-    """`ConsistentRatings`, which also scores items never reported, by how the user vector moves between rounds."""
+    """An attack that adds evidence about items never reported to the scores of `ConsistentRatings`.
+
+    A device learns from all its ratings, so the steps of its user vector between rounds depend on these items, too.
+    """
 
     name: str = "consistent ratings and steps"
     target: str = "existence"
@@ -199,7 +202,7 @@ class OppositeDirections:
 
 @dataclass(frozen=True)
 class PartnersOfPairs:
-    """`OppositeDirections`, which also scores items that were never reported (see `partners`).
+    """An attack that adds evidence about items never reported to the scores of `OppositeDirections` (see `partners`).
 
     Model `bpr` trains on pairs of a rated and an unrated item. The gradient of the unrated item reveals something about
     the rated one, even if that is never reported.

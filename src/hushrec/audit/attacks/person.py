@@ -13,7 +13,10 @@ WEIGHT_OF_PULLS = 0.3  # the choice of items says more about a person than the r
 
 @dataclass(frozen=True)
 class PersonFromReports:
-    """An attack by kernel ridge regression on the estimates of `crowd`: which items people rated, and how high."""
+    """An attack that guesses attributes by kernel ridge regression, from estimates of which items people rated and how.
+
+    Module `crowd` makes the estimates.
+    """
 
     name: str = "a few uploads"
     target: str = "person"

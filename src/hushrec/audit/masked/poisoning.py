@@ -103,7 +103,7 @@ class Promotion:
         return [len(self.liars) * own for own in integers]
 
     def clip(self, engine: PoisonedEngine, one: Round, *_: Any) -> list[IntArray]:
-        """Return the integers that promoters add to the sums if their tables promote the item at the full clip."""
+        """Return the integers that promoters add to the sums if each sends a table for the item at the full clip."""
         return self._pushes(engine, one, len(self.liars))
 
     def exceed(self, engine: PoisonedEngine, one: Round, _: Any, totals: list[Table]) -> list[IntArray]:
