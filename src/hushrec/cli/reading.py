@@ -68,7 +68,7 @@ class Reading:
         return ratings
 
     def shard(self, data: str, folder: Path, ratings_per_shard: int) -> "Shards":
-        """Write the data as shards, print a summary to stderr. A file is read in batches, unless `public` is given."""
+        """Write the data as shards and print a summary. A file is read in batches, unless `public` is given."""
         from hushrec.data.shards import write_shards
         from hushrec.data.sources import Form, find_file, is_made
         from hushrec.data.streamed import shard_file

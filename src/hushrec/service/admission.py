@@ -95,7 +95,7 @@ def _refusal(visit: Visit, row: Any, nonces: dict[str, int], buckets: dict[str, 
     if bytes(row.public_key) != visit.public_key:
         return Refusal("the signature does not match this request and this device's key.", code="bad-signature")
     if visit.nonce <= nonces[visit.device]:
-        sentence = "the nonce must be greater than every earlier nonce of this device."
+        sentence = "the nonce must be greater than every earlier nonce of this device. Sign the request again."
         return Refusal(sentence, code="stale-nonce", last_nonce=nonces[visit.device])
     if not buckets[visit.device].take(now):
         return Refusal("this device sends too many requests. Try again later.", code="too-many-requests", retry_after=1)

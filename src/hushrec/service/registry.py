@@ -202,7 +202,7 @@ class Registry:
             raise Refusal("the signature does not match this request and this device's key.", code="bad-signature")
         if credentials.nonce <= device.last_nonce:
             raise Refusal(
-                "the nonce must be greater than every earlier nonce of this device.",
+                "the nonce must be greater than every earlier nonce of this device. Sign the request again.",
                 code="stale-nonce",
                 last_nonce=device.last_nonce,
             )

@@ -145,7 +145,7 @@ def lock_run(connection: sa.Connection) -> int:
 
 
 def takes_turn(connection: sa.Connection) -> bool:
-    """Try to lock the opening and closing of phases until the transaction ends; return False if another worker did."""
+    """Lock the opening and closing of phases until the transaction ends; return False if it is locked already."""
     return not is_shared(connection) or bool(
         connection.execute(sa.select(sa.func.pg_try_advisory_xact_lock(_CLOSING))).scalar()
     )
