@@ -101,7 +101,8 @@ class BlockSent:
     def __post_init__(self) -> None:
         if not (self.norm_squared >= 0 and self.share_variance >= 0 and self.honest >= 1 and self.distance >= 0):
             raise ParameterError(
-                "norm_squared, share_variance and distance must not be negative, and honest must be at least 1."
+                "norm_squared, share_variance and distance must not be negative, and honest must be at least 1, got"
+                f" share_variance {self.share_variance}, distance {self.distance} and honest {self.honest}."
             )
 
 

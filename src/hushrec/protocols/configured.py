@@ -185,7 +185,7 @@ class ConfiguredProtocol(ABC):
         return self.load_predictor({}, arrays)
 
     def failure(self, terms: Any, public: Arrays, round_number: int) -> Diverged:
-        """Return the error to raise if training fails in this round: a message is refused, or a metric not finite."""
+        """Return the error to raise if training fails in this round, by a refused message or a non-finite metric."""
         return Diverged(
             f"training with {self.name} failed in round {round_number}: a device or the server refused a message."
         )

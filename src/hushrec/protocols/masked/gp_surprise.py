@@ -51,9 +51,10 @@ def surprise(learner: "GpLearner", sums: Mapping[str, DecodedSum], survivors: in
 
 
 def _variances(learner: "GpLearner", name: str) -> tuple[FloatArray, float]:
-    """Return two variances for the item block `name`: τ_j² of what is unknown about each item, and v of one rating.
+    """Return two variances for the item block `name`, τ_j² and v in the formula of the module's docstring.
 
-    The module's docstring has the formula that uses them.
+    The first is that of what is not yet known about each item, `(n_items,)`, the second that of one rating's
+    contribution.
     """
     learned, ones = learner.learned, np.ones(learner.item_columns.n_items)
     if name == AUDIENCE:
@@ -83,7 +84,8 @@ def block_surprise(
 ) -> float:
     """Return the squared norm of the sum of an item block divided by its largest plausible value.
 
-    The module's docstring has the formula, in which `variances` are τ_j² and `own` is v.
+    `variances` are those of what is not yet known about each item, and `own` is the variance of one rating's
+    contribution.
     """
     size, columns = noisy.values.size, noisy.values.size // len(counts)
     width = columns / len(rows.mean_weight)  # an audience block has one weight for all its columns, or one each

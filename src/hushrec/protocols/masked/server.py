@@ -264,7 +264,7 @@ class GpLearner(Learner[Learned]):
         return np.asarray(found / np.maximum(_sizes(found, counts), SMALLEST_SIZE))
 
     def _add_audience(self, learned: Learned, audience: FloatArray) -> Learned:
-        """Return `learned` with the audiences added as item columns, and as columns of the priors of later rounds."""
+        """Return `learned` with the audiences added as item columns, and as columns that predict other item numbers."""
         wider = replace(learned, prior_columns=np.concatenate([learned.prior_columns, audience], axis=1))
         return self._append(wider, self.constants.column_spread * audience, self.constants.taste_variance)
 

@@ -249,7 +249,7 @@ class ServerRound:
             raise RemoteProtocolError("owners of revealed shares must be devices that sent shares to this device.")
 
     def _audience(self) -> Collection[int]:
-        """Return the roster positions of the devices that are asked in the current phase, from the second phase on."""
+        """Return the roster positions of the devices that are asked in the current phase; empty in phase KEYS."""
         return {
             Phase.SHARES: range(len(self._roster)),
             Phase.TABLE: self._drawn.keys(),
@@ -258,7 +258,7 @@ class ServerRound:
         }.get(self.phase, ())
 
     def _received(self) -> Collection[int]:
-        """Return the roster positions of the devices that have reported in the current phase, from the second on."""
+        """Return the roster positions of the devices that have reported in the current phase; empty in phase KEYS."""
         return {
             Phase.SHARES: self._drawn.keys(),
             Phase.TABLE: self._arrived.keys(),
