@@ -51,11 +51,11 @@ class Predictions:
         return np.asarray(table[: offer.terms.n_items], dtype=np.float64)
 
     def _scores(self) -> FloatArray:
-        """Return the raw predictions for all items, on the scale 1 to 5 but not clipped to it."""
+        """Return the model's predictions for all items, on the scale 1 to 5; some models predict values outside it."""
         return self._session.client().predict(self.public())
 
     def predict(self) -> FloatArray:
-        """Return the predictions for all items on this person's scale, but not clipped to it."""
+        """Return the predictions for all items on this person's scale; some models predict values outside it."""
         return self._session.budgets.from_unit(self._scores())
 
     def recommend(self, count: int) -> tuple[IntArray, FloatArray]:

@@ -98,7 +98,7 @@ class DeviceSide(ABC):
     def predict(self, private: Private, public: Arrays) -> FloatArray:
         """Return the predicted rating of every item, `(n_items,)`, from the public table and the device's ratings.
 
-        Predictions are on the scale 1 to 5, but not clipped to it; a model that ranks returns scores on its own scale.
+        Ratings are on the scale 1 to 5; some models predict values outside it. A model that ranks returns scores.
         """
 
     order: str | None = None  # one sentence on how lists are sorted, if not by the predictions alone
