@@ -11,7 +11,7 @@ from hushrec.arrays import FloatArray, IntArray
 from hushrec.models.audience import Description, Ranking, feature_variances, fill_kernel, score_items
 from hushrec.models.gaussian_process import Ratings, in_threads
 from hushrec.models.item_columns import ModelOfColumns
-from hushrec.models.predictor import Arrays, ProfilePredictions
+from hushrec.models.predictor import Arrays, Predictor, ProfilePredictions
 
 MOST_KEPT_ITEMS = 5000  # the kernel matrix of a larger catalogue is not kept in memory (200 MB at this size)
 PEOPLE_PER_TASK = 8
@@ -40,7 +40,7 @@ class ItemTable(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class AudiencePredictor:
+class AudiencePredictor(Predictor):
     """The predictor of model `audience`: it scores items from the public table and each person's own items."""
 
     table: ItemTable = field(repr=False)
@@ -70,9 +70,6 @@ class AudiencePredictor:
         found = np.empty(len(self.table.log_counts))
         fill_kernel(item, self.table.places, found)
         return found
-
-    def deviations(self, user: int) -> None:
-        return None
 
     def released_support(self) -> FloatArray:
         """Return the denoised number of people who chose each item; people with many items count less."""

@@ -97,18 +97,26 @@ class GaussianProcessPredictor:
         return found
 
     def likeness(self, item: int) -> FloatArray:
-        """Return the similarity of every item to `item`, `(n_items,)`: the prior correlation of their ratings.
+        """Return the similarity of every item to `item`, `(n_items,)`; see `likeness_between`."""
+        return np.asarray(self.likeness_between(np.array([item]), np.arange(len(self.table.offsets)))[0])
 
-        The item rows are centred first, which removes the part of a taste that is common to all items.
+    def likeness_between(self, items: IntArray, others: IntArray) -> FloatArray:
+        """Return the correlations, under the prior kernel, of ratings of `items` and of `others`.
+
+        The result has the shape `(len(items), len(others))`. The rows are centred first, which removes the part of a
+        taste that is common to all items.
         """
-        rows = self.table.rows - self.table.rows.mean(axis=0)
+        rows, titles, centre = self.table.rows, self._titles, self.table.rows.mean(axis=0)
         amplitude, length_squared = self.table.kernel
-        distance = ((rows - rows[item]) ** 2).sum(axis=1)
-        titles = self._titles
-        together = rows @ rows[item] + amplitude * np.exp(-0.5 * distance / length_squared)
-        together += titles @ titles[[item]].toarray()[0]
-        alone = (rows**2).sum(axis=1) + amplitude + np.asarray(titles.multiply(titles).sum(axis=1)).ravel()
-        return np.asarray(together / np.sqrt(np.maximum(alone * alone[item], np.finfo(np.float64).tiny)))
+        first, second = rows[items] - centre, rows[others] - centre
+        distance = np.stack([((second - row) ** 2).sum(axis=1) for row in first]) if len(first) else first @ second.T
+        together = first @ second.T + amplitude * np.exp(-0.5 * distance / length_squared)
+        together += (titles[items] @ titles[others].T).toarray()
+        own, other = (
+            (part**2).sum(axis=1) + amplitude + np.asarray(titles[chosen].multiply(titles[chosen]).sum(axis=1)).ravel()
+            for part, chosen in ((first, items), (second, others))
+        )
+        return np.asarray(together / np.sqrt(np.maximum(np.outer(own, other), np.finfo(np.float64).tiny)))
 
     def deviations(self, user: int) -> FloatArray:
         """Return the standard deviation of the user's predicted rating of every item, `(n_items,)`.

@@ -40,6 +40,10 @@ class Predictor(Protocol):
     def likeness(self, item: int) -> FloatArray:
         """Return the similarity of every item to `item`, `(n_items,)`, from −1 to 1, for explanations."""
 
+    def likeness_between(self, items: IntArray, others: IntArray) -> FloatArray:
+        """Return the similarities of `items` and `others`, `(len(items), len(others))`, as `likeness` has them."""
+        return np.array([self.likeness(int(item))[others] for item in items]).reshape(len(items), len(others))
+
     def deviations(self, user: int) -> FloatArray | None:
         """Return the standard deviations of a user's predicted ratings, `(n_items,)`; None if the model has none."""
         return None

@@ -115,8 +115,7 @@ class MaskedDevice(DeviceSide):
         return self._predictor(private, public).predict(np.zeros_like(items), items)
 
     def likeness(self, private: Private, public: Arrays, items: IntArray, others: IntArray) -> FloatArray:
-        predictor = self._predictor(private, public)
-        return np.array([predictor.likeness(int(item))[others] for item in items]).reshape(len(items), len(others))
+        return self._predictor(private, public).likeness_between(items, others)
 
     def rank(self, public: Arrays, predictions: FloatArray) -> FloatArray:
         return self._predicting.rank(self._predicting.with_new_items(public), predictions)
