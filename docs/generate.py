@@ -22,8 +22,8 @@ from typing import Any
 from unittest import mock
 
 import typer
+from audit_suite import SUITE
 
-from hushrec.audit.masked.suite import SUITE
 from hushrec.cli import app
 from hushrec.cli.options import declared_by, help_text
 from hushrec.experiment_records import read_records

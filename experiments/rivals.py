@@ -8,8 +8,8 @@ import json
 from pathlib import Path
 
 import numpy as np
+from rival_protocols import RIVALS, Scene, attack_rival
 
-from hushrec.audit.rivals import RIVALS, Scene, attack_rival
 from hushrec.data.sources import load
 from hushrec.simulation.run import task_problem
 from hushrec.simulation.settings import Settings

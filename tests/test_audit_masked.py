@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 
+import audit_suite as suite
 import numpy as np
 import pytest
 from command import run as run_command
@@ -20,7 +21,6 @@ from hushrec.audit.masked import (
     people,
     poisoning,
     readings,
-    suite,
     sums,
     trials,
 )

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import rival_protocols as rivals
 
-from hushrec.audit import rivals
 from hushrec.data.synthetic import synthetic
 from hushrec.report.leakage import recovered
 from hushrec.simulation.run import task_problem

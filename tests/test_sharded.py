@@ -11,8 +11,8 @@ from command import run
 from hushrec.data.synthetic import synthetic
 from hushrec.engines import Engine, make_engine
 from hushrec.engines.sharded import sharded_engine
-from hushrec.engines.sharded.crew import LocalCrew
 from hushrec.errors import LocalProtocolError, ParameterError
+from hushrec.simulation.out_of_core import DiskCrew
 from hushrec.simulation.run import task_problem
 from hushrec.simulation.settings import Settings
 from hushrec.simulation.training_problem import AnyProblem
@@ -53,21 +53,26 @@ def assert_same_bits(found: Engine, expected: Engine) -> None:
     assert found.bytes_per_client_round() == expected.bytes_per_client_round()
 
 
+def crew_of(problem: AnyProblem, n_parts: int, scratch: Path) -> DiskCrew:
+    """A crew in this process that divides the problem into so many parts."""
+    return DiskCrew(scratch, -(-int(problem.starts[-1]) // n_parts))
+
+
 @pytest.mark.parametrize("name", RUNS)
-def test_any_number_of_parts_gives_the_bits_of_cpu(name: str) -> None:
+def test_any_number_of_parts_gives_the_bits_of_cpu(name: str, tmp_path: Path) -> None:
     """Two parts, and more parts than a run has blocks of users."""
     problem = problem_of(name)
     expected = finished(make_engine("cpu", problem))
     for n_parts in (2, 11):
-        assert_same_bits(finished(sharded_engine(problem, LocalCrew(n_parts))), expected)
+        assert_same_bits(finished(sharded_engine(problem, crew_of(problem, n_parts, tmp_path))), expected)
 
 
-def test_a_restored_run_goes_on_bit_for_bit() -> None:
+def test_a_restored_run_goes_on_bit_for_bit(tmp_path: Path) -> None:
     """A state of engine `cpu` is one of the parts' too, in the middle of a permanent epoch."""
     problem = problem_of("sdcf mf")
     expected = make_engine("cpu", problem)
     expected.run_round()
-    resumed = sharded_engine(problem, LocalCrew(3))
+    resumed = sharded_engine(problem, crew_of(problem, 3, tmp_path))
     resumed.restore(expected.state())
     assert_same_bits(finished(resumed), finished(expected))
     with pytest.raises(LocalProtocolError):
@@ -76,11 +81,11 @@ def test_a_restored_run_goes_on_bit_for_bit() -> None:
         resumed.restore(make_engine("cpu", problem_of("sdcf fm")).state())
 
 
-def test_predictions_and_prices_are_those_of_cpu() -> None:
+def test_predictions_and_prices_are_those_of_cpu(tmp_path: Path) -> None:
     """What the driver gathers at the end: predictions of a part's users, and what their values cost."""
     problem = problem_of("sdcf mf")
-    found, expected = (finished(make()) for make in (
-        lambda: sharded_engine(problem, LocalCrew(3)), lambda: make_engine("cpu", problem)))  # fmt: skip
+    found = finished(sharded_engine(problem, crew_of(problem, 3, tmp_path)))
+    expected = finished(make_engine("cpu", problem))
     users = np.arange(problem.n_users)
     np.testing.assert_array_equal(found.predictor().scores(users), expected.predictor().scores(users))
     np.testing.assert_array_equal(found.losses()["value_rho"], expected.losses()["value_rho"])

@@ -11,16 +11,15 @@ from hushrec.audit.observed_run import narrow
 from hushrec.client import Client
 from hushrec.engines.gradient import GradientProblem
 from hushrec.messages import Address
-from hushrec.protocols.gradient.messages import REPORT, ItemVectors, Terms
+from hushrec.protocols.gradient.messages import REPORT, ItemVectors
 from hushrec.randomness import SeededRandomness
 
 Clock = Callable[[], float]
 
 
-def make_device(problem: GradientProblem, user: int, *, seed: int, terms: Terms | None = None) -> Client:
+def make_device(problem: GradientProblem, user: int, *, seed: int) -> Client:
     """Return a new simulated device that holds one person's ratings and has not reported yet."""
-    protocol = problem.protocol(user)
-    terms = problem.terms if terms is None else terms
+    protocol, terms = problem.protocol(user), problem.terms
     ledger = protocol.make_ledger(terms)
     device = Client(terms, problem.model, protocol, randomness=SeededRandomness(seed, user), ledger=ledger)
     device.add_ratings(*problem.profile(user))

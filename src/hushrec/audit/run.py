@@ -248,7 +248,9 @@ class Bench:
         self._say("poisoning", 4)
         findings += attack_integrity(self.problem, engine, rng=self._draws(4))
         self._say("canaries", 5)
-        findings += self._canaries(replace(everyone, reports=everyone.reports[n_victims:]))
+        planted = replace(everyone, reports=everyone.reports[n_victims:])
+        for attack in TOLD_BY:
+            findings += judge_canaries(attack, planted, self.canaries, self.problem)
         return findings, self._curves(observation, truth)
 
     def _draws(self, part: int) -> np.random.Generator:
@@ -305,9 +307,6 @@ class Bench:
         if observation.n_rounds < 2:  # the difference attack needs rounds before and after
             return findings
         return findings + attack_difference(self.problem, observation, few, rng=self._draws(8))
-
-    def _canaries(self, observation: Observation) -> list[Finding]:
-        return [one for attack in TOLD_BY for one in judge_canaries(attack, observation, self.canaries, self.problem)]
 
     def _curves(self, observation: Observation, truth: Truth) -> dict[str, Any]:
         """Return the data of the plots: ROC curves, success by round, and the attack on selections alone."""

@@ -198,7 +198,8 @@ class Session:
         """Return the request for the next message. It names the last report, so that a server notices a lost one."""
         client = self._participant()
         last = ".".join(str(number) for number in _place(client.private_state()))
-        return Request("GET", f"/v1/inbox?after={self._done_with(client)}&last={last}&wait={wait:g}")
+        done_with = max(client.done_with, self.store.get_json("given_up") or 0)  # needs no further report
+        return Request("GET", f"/v1/inbox?after={done_with}&last={last}&wait={wait:g}")
 
     def _provide(self, message: Any) -> Job:
         """Give the client the public table that a message refers to, from the store or else from the server."""
@@ -215,10 +216,6 @@ class Session:
         client.rest()
         with self.store.change():
             self.kept.put_private_state(client.private_state())
-
-    def _done_with(self, client: Client) -> int:
-        """Return the last round that needs no further report of this device."""
-        return max(client.done_with, self.store.get_json("given_up") or 0)
 
     def refresh_public(self) -> Job:
         """Fetch and store the latest public table, for recommendations."""

@@ -63,11 +63,8 @@ def _error_panel(axes: Any, points: Points, across: str, baselines: Mapping[str,
     axes.set_ylabel("test RMSE")
 
 
-def lines_plot(points: Points, across: str, along: str = "AUC") -> Drawing:
-    """Plot all other entries of the points as lines against the entry `across`, which has a logarithmic axis.
-
-    `along` is the label of the y axis.
-    """
+def lines_plot(points: Points, across: str) -> Drawing:
+    """Plot the AUCs in the points as lines against the entry `across`, which has a logarithmic axis."""
     with new_axes(WIDTH, HEIGHT) as (figure, axes):
         for number, name in enumerate(name for name in points[0] if name != across):
             colour = SERIES[number % len(SERIES)]
@@ -75,7 +72,7 @@ def lines_plot(points: Points, across: str, along: str = "AUC") -> Drawing:
         _logarithmic(axes, *_places(points, across))
         axes.set_ylim(0.45, 1.03)
         axes.set_xlabel(across)
-        axes.set_ylabel(along)
+        axes.set_ylabel("AUC")
         return _with_legend(figure)
 
 

@@ -199,16 +199,12 @@ def check_writable(folder: str | Path) -> None:
         ) from None
 
 
-def _seed_words(record: Record) -> str:
-    """Return the seed of an audit in words for its page; empty for a record of an older version, which has no seed."""
-    return f", seed {record['seed']}" if "seed" in record else ""
-
-
 def write_audit(record: Record, folder: str | Path) -> Path:
     """Write an audit's record, plots and page into a folder; return the path of the page."""
     place = Path(folder)
     figures = audit_figures(record)
-    made = f"Written on {stamp()['date']} by hushrec {stamp()['hushrec']}{_seed_words(record)}."
+    seed = f", seed {record['seed']}" if "seed" in record else ""  # older records have none
+    made = f"Written on {stamp()['date']} by hushrec {stamp()['hushrec']}{seed}."
     page = make_page([], [], title="hushrec audit", sections=audit_sections(record), figures=figures, made=made)
     try:
         place.mkdir(parents=True, exist_ok=True)

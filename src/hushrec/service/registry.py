@@ -134,10 +134,9 @@ class Registry:
         active = (d for d in self._devices.values() if d.state == ACTIVE)
         return sorted(d.id for d in active if d.first_round <= round_number)
 
-    def count_active(self, round_number: int | None = None) -> int:
-        """Return the number of active devices; with `round_number`, only of those that may report in that round."""
-        since = self._active_since.items()  # a short table, because this is called after every report
-        return sum(count for first, count in since if round_number is None or first <= round_number)
+    def count_active(self) -> int:
+        """Return the number of active devices."""
+        return sum(self._active_since.values())  # a short table, because this is called after every report
 
     def count_present(self, round_number: int, missed_rounds: int) -> int:
         """Return the number of devices that a round waits for.

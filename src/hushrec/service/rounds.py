@@ -44,7 +44,6 @@ from hushrec.service.stored import (
     update_run,
     write_ended,
     write_moved,
-    write_offer,
     write_opened,
 )
 from hushrec.signing import Request
@@ -159,11 +158,12 @@ class Rounds(RunCopy):
         envelope, digest = decode(request.body, Envelope), request.digest
         address = envelope.address
         self._check_place(device, envelope.run_id, address)
-        if (earlier := self._earlier(device.id)) is not None:
+        pending = self._pending.get(device.id)
+        if (earlier := pending[0] if pending else self.server.reported.get(device.id)) is not None:
             if earlier != digest:
                 raise Refusal("this device has already sent a different report in this phase.", code="reported")
-            if device.id in self._pending:
-                await asyncio.shield(self._pending[device.id][1])
+            if pending:
+                await asyncio.shield(pending[1])
             return Receipt.of(address, repeated=True)
         self.server.check(device.id, address, envelope.message)
         addend = self.server.side.addend(address, device.id, envelope.message)
@@ -173,9 +173,6 @@ class Rounds(RunCopy):
         stored.add_done_callback(partial(self._keep, device, address, digest))
         await asyncio.shield(stored)  # the report is stored even if the client closes the connection
         return Receipt.of(address, repeated=False)
-
-    def _earlier(self, name: str) -> bytes | None:
-        return self._pending[name][0] if name in self._pending else self.server.reported.get(name)
 
     def _check_place(self, device: Device, run_id: str, address: Address) -> None:
         if run_id != self.offer.run_id:
@@ -421,7 +418,7 @@ class Rounds(RunCopy):
 
             def write(connection: sa.Connection) -> Stored:
                 if lock_run(connection) == version:
-                    write_offer(connection, offer)
+                    update_run(connection, offer=encode(offer))
                 return load_run(connection)
 
             version = self.version

@@ -164,11 +164,6 @@ def _notify(connection: sa.Connection) -> None:
         connection.execute(sa.text(f"NOTIFY {CHANNEL}"))
 
 
-def write_offer(connection: sa.Connection, offer: Offer) -> int:
-    """Store a changed offer of the same run between two rounds; return the row's new version."""
-    return update_run(connection, offer=encode(offer))
-
-
 def write_opened(connection: sa.Connection, offer: Offer, server: Server, expected: int, now: float) -> int:
     """Store an opened round, with its items and the devices that it asks; return the row's new version."""
     return update_run(connection, **_opened(offer, server), **_position(server), expected=expected, opened_at=now)

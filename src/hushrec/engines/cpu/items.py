@@ -10,7 +10,7 @@ import numpy.typing as npt
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.engines.cpu import kernels
 from hushrec.engines.cpu.kernels import Rows
-from hushrec.engines.cpu.layout import even_borders, make_step, make_streams, padded
+from hushrec.engines.cpu.layout import FEWEST_BLOCKS, make_step, make_streams, padded
 from hushrec.engines.cpu.people import in_threads
 from hushrec.engines.gradient import GradientProblem
 from hushrec.models.fm import FactorizationMachine
@@ -78,7 +78,7 @@ class Items:
         def move(_: int, first: int, stop: int) -> int:
             return int(kernels.move_items(first, stop, *common))
 
-        return moved, sum(in_threads(self._threads, move, even_borders(len(moved))))
+        return moved, sum(in_threads(self._threads, move, np.arange(FEWEST_BLOCKS + 1) * len(moved) // FEWEST_BLOCKS))
 
     def _derive(self, round_number: int, items: Rows, sums: Rows, counts: IntArray, known: Known) -> tuple[Rows, int]:
         """Compute `move` for a factorization machine, whose public rows follow from the sum of each item's reports."""

@@ -96,11 +96,6 @@ def given_draws(problem: GradientProblem, draws: Mapping[int, Draws] | None) -> 
     return Given(starts, np.concatenate(items).astype(np.uint32), np.concatenate(errors), user_noise)
 
 
-def even_borders(count: int, n_parts: int = FEWEST_BLOCKS) -> IntArray:
-    """Return the `n_parts` + 1 borders that divide `count` rows into parts of about equal size."""
-    return np.arange(n_parts + 1) * count // n_parts
-
-
 def padded(problem: GradientProblem, rows: FloatArray, dtype: npt.DTypeLike) -> Rows:
     """Return the rows padded with zeros to a multiple of the width of a vector register."""
     kind = np.dtype(dtype)

@@ -1,4 +1,4 @@
-"""The interface of a crew, a pool of workers that run the parts of a problem, and a crew in this process.
+"""The interface of a crew, a pool of workers that run the parts of a problem.
 
 A *part* is a range of people, and knows where their training ratings come from. A *worker* holds these ratings and the
 kernels that process them. The result of a call depends only on the worker's part and the arguments, so that a lost
@@ -55,26 +55,3 @@ class Crew(Protocol):
 
     def get(self, result: Any) -> Any:
         """Wait for the value of a reference and return it."""
-
-
-class LocalCrew:
-    """A pool of workers (`Crew`) in this process: parts run one after the other, on all of Numba's threads."""
-
-    def __init__(self, n_parts: int) -> None:
-        self._n_parts = n_parts
-        self._workers: list[Any] = []
-
-    def n_parts(self, n_ratings: int) -> int:
-        return self._n_parts
-
-    def start(self, make: MakeWorker, sources: Sequence[tuple[Any, ...]]) -> None:
-        self._workers = [make(*source) for source in sources]
-
-    def share(self, value: Any) -> Any:
-        return value
-
-    def ask(self, part: int, function: Callable[..., Any], *arguments: Any, n_results: int = 1) -> Any:
-        return function(self._workers[part], *arguments)
-
-    def get(self, result: Any) -> Any:
-        return result

@@ -66,12 +66,12 @@ def with_evaluation(plan: Plan, share: float) -> Plan:
     return make_plan([first, *([*blocks, block] for blocks in others), [block]])
 
 
-def is_readable(devices: int, honest: int, mu: float, share: float = NETWORK_SHARE) -> bool:
+def is_readable(devices: int, honest: int, mu: float) -> bool:
     """Return whether the standard error of a measured RMSE near 1 is at most `READABLE_ERROR`.
 
     All arguments are public numbers. The number of rounds and the number of held-out ratings per device are guessed.
     """
-    deviation = CLIP / (mu * math.sqrt(share / USUAL_ROUNDS)) * math.sqrt(devices / honest)
+    deviation = CLIP / (mu * math.sqrt(NETWORK_SHARE / USUAL_ROUNDS)) * math.sqrt(devices / honest)
     return deviation / (2 * USUAL_HELD * devices) <= READABLE_ERROR
 
 

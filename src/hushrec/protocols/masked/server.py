@@ -164,16 +164,13 @@ class GpLearner(Learner[Learned]):
         """
         width = len(learned.description_centre)
         centre, covariance = moments_of(noisy, width, survivors)
-        count = self._audience_width() - 1
+        count = next(block.shape[1] for block in self.plan.blocks if block.name == AUDIENCE) - 1
         values, vectors = np.linalg.eigh(covariance[:-1, :-1])
         axes = (vectors / np.sqrt(np.maximum(values, ATTRIBUTES_FLOOR)))[:, ::-1][:, :count]
         matrix = np.zeros((width, count + 1))
         matrix[:-1, :count] = axes
         matrix[-1, count] = 1 / np.sqrt(max(covariance[-1, -1], PROFILE_FLOOR))
         return replace(learned, description_centre=centre, description_map=matrix)
-
-    def _audience_width(self) -> int:
-        return next(block.shape[1] for block in self.plan.blocks if block.name == AUDIENCE)
 
     # Items -----------------------------------------------------------------------------------------------------
 
@@ -318,15 +315,10 @@ class GpLearner(Learner[Learned]):
         step = prior_step(
             averages[:length] / 2, moments, deviation_of(noisy) / survivors, self.constants.over_relaxation
         )
-        return replace(
-            learned, mean=learned.mean + root @ step.shift, covariance=_symmetrized(root @ step.growth @ root.T)
-        )
+        covariance = root @ step.growth @ root.T
+        return replace(learned, mean=learned.mean + root @ step.shift, covariance=(covariance + covariance.T) / 2)
 
 
 def _sizes(columns: FloatArray, counts: FloatArray) -> FloatArray:
     """Return the root mean square of each column over all ratings, `(K,)`; `counts` are the ratings per item."""
     return np.asarray(np.sqrt(np.average(columns**2, axis=0, weights=counts)))
-
-
-def _symmetrized(matrix: FloatArray) -> FloatArray:
-    return np.asarray((matrix + matrix.T) / 2)
