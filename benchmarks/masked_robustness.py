@@ -19,7 +19,7 @@ from measure import load_data, write_record
 
 from hushrec.data.splits import Split
 from hushrec.engines import train_all_rounds
-from hushrec.engines.masked_run import MaskedRun
+from hushrec.engines.cpu.masked import CpuMaskedEngine
 from hushrec.evaluate import rmse
 from hushrec.models.baselines import rating_baselines
 from hushrec.models.predictor import Predictor
@@ -41,10 +41,10 @@ BASELINES = {
 COLD = 0.2  # part of the items whose training ratings are taken away
 
 
-def trained(task: RatingTask, settings: Settings) -> MaskedRun:
+def trained(task: RatingTask, settings: Settings) -> CpuMaskedEngine:
     """The run after all rounds."""
     engine = train_all_rounds("cpu", task_problem(task, settings))
-    assert isinstance(engine, MaskedRun)
+    assert isinstance(engine, CpuMaskedEngine)
     return engine
 
 
@@ -86,7 +86,7 @@ def cold_items(task: RatingTask, settings: Settings) -> dict[str, float]:
     }
 
 
-def as_new(engine: MaskedRun, cold: np.ndarray) -> Predictor:
+def as_new(engine: CpuMaskedEngine, cold: np.ndarray) -> Predictor:
     """What predicts where cold items are left out of the table of the run, and join it after."""
     order = np.argsort(cold, kind="stable")
     published, known = vars(engine.learner.table()), int(np.count_nonzero(~cold))

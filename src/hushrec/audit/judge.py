@@ -1,12 +1,12 @@
 """Score attacks by comparing their guesses with the truth."""
 
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from hushrec.arrays import FloatArray, IntArray
-from hushrec.audit.attacks import Attack
+from hushrec.audit.attacks import Attack, Described
 from hushrec.audit.attacks.linkage import LinkEnrolments, LinkRounds
 from hushrec.audit.findings import Finding
 from hushrec.audit.observation import Observation
@@ -40,22 +40,6 @@ def judge(attack: Attack, observation: Observation, truth: Truth, *, rng: np.ran
     return {"existence": judge_existence, "model": _model, "metadata": judge_count}[attack.target](
         attack, observation.protocol.name, guess, truth, rng
     )
-
-
-class Described(Protocol):
-    """Anything that has an attack's name, target and claim."""
-
-    @property
-    def name(self) -> str:
-        """The name of the attack in the audit's findings."""
-
-    @property
-    def target(self) -> str:
-        """What the attack tries to recover, one of `findings.TARGETS`."""
-
-    @property
-    def claim(self) -> str:
-        """The privacy claim that the attack tests, in words."""
 
 
 def judge_existence(

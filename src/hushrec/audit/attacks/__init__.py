@@ -10,8 +10,24 @@ from hushrec.arrays import FloatArray
 from hushrec.audit.observation import Observation
 
 
+class Described(Protocol):
+    """Anything that has an attack's name, target and claim."""
+
+    @property
+    def name(self) -> str:
+        """The name of the attack in the audit's findings."""
+
+    @property
+    def target(self) -> str:
+        """What the attack tries to recover, one of `findings.TARGETS`."""
+
+    @property
+    def claim(self) -> str:
+        """The privacy claim that the attack tests, in words."""
+
+
 @runtime_checkable
-class Attack(Protocol):
+class Attack(Described, Protocol):
     """An attack on a recorded run, with its name, its target and the privacy claim that it tests.
 
     `guess` returns an array with one row per victim. The content of a row depends on the target:
@@ -21,18 +37,6 @@ class Attack(Protocol):
     - model: a vector parallel to the person's user vector
     - metadata: one number that increases with the guessed quantity, such as the number of ratings
     """
-
-    @property
-    def name(self) -> str:
-        """The name of the attack in the audit's findings."""
-
-    @property
-    def target(self) -> str:
-        """What the attack tries to recover: "existence", "value", "model" or "metadata"."""
-
-    @property
-    def claim(self) -> str:
-        """The privacy claim that the attack tests, in words."""
 
     def applies_to(self, observation: Observation) -> bool:
         """Return whether the attack works on the protocol and model of this observation."""

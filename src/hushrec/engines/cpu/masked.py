@@ -12,21 +12,23 @@ from typing import Any, ClassVar
 import numba
 import numpy as np
 
-from hushrec.arrays import IntArray
+from hushrec.arrays import FloatArray, IntArray
 from hushrec.budget.gaussian import own_norm_squared
-from hushrec.engines import Remark
+from hushrec.engines import Remark, State
 from hushrec.engines.cpu import audience_kernels
 from hushrec.engines.cpu import masked_kernels as kernels
 from hushrec.engines.cpu.compilation import CompilationNotice
 from hushrec.engines.cpu.masked_kernels import Codes, Given, People
 from hushrec.engines.cpu.philox import make_stream
-from hushrec.engines.masked_run import MaskedRun
+from hushrec.errors import Diverged, LocalProtocolError, ParameterError
 from hushrec.models.gaussian_process import Ratings
+from hushrec.models.predictor import Arrays, Predictor
 from hushrec.protocols.configured import BoolArray
 from hushrec.protocols.masked.audience.table import AudienceTable
 from hushrec.protocols.masked.constants import CONSTANTS
-from hushrec.protocols.masked.encoding import BlockCode, Table, clip_of_norm
+from hushrec.protocols.masked.encoding import BlockCode, Table, clip_of_norm, decode_sum
 from hushrec.protocols.masked.evaluation import NO_RATINGS, is_held_out
+from hushrec.protocols.masked.learning import learning_of
 from hushrec.protocols.masked.noise import summed_noise
 from hushrec.protocols.masked.plan import (
     AUDIENCE,
@@ -39,6 +41,7 @@ from hushrec.protocols.masked.plan import (
     Round,
     curvature_of,
 )
+from hushrec.protocols.masked.protocol import Masked
 from hushrec.protocols.masked.table import PublicTable
 from hushrec.randomness import Purpose, SeededRandomness
 from hushrec.simulation.training_problem import AnyProblem
@@ -128,17 +131,80 @@ class MaskedPeople:
         )
 
 
-class CpuMaskedEngine(MaskedRun):
+class CpuMaskedEngine:
     """The engine `cpu` for the masked protocol. Engines that divide people into parts override `_add_people`."""
 
     name: ClassVar[str] = "cpu"
 
     def __init__(self, problem: AnyProblem, *, remark: Remark | None = None) -> None:
-        super().__init__(problem)
+        self.problem = problem
+        self.priced = problem.terms.priced
+        self.learning = learning_of(problem.model)
+        self.learner = self.learning.make_learner(self.priced.plan, problem.n_users)
+        self._latest: tuple[int, Predictor] | None = None  # a round, and the predictor after it
         self._compilation = CompilationNotice(remark)
         self._people = MaskedPeople(problem)
 
+    @property
+    def round_number(self) -> int:
+        return self.learner.round_number
+
+    def run_round(self) -> None:
+        """Run one round: the devices that are present send tables; the server decodes the sums and learns from them."""
+        if self.round_number >= self.problem.terms.max_rounds:
+            raise LocalProtocolError(f"the run is over: all {self.problem.terms.max_rounds} rounds have ended.")
+        one, codes = self.priced.plan.rounds[self.round_number], self.priced.codes[self.round_number]
+        present = self._protocol.present(self.problem.seed, self.round_number + 1, self.problem.n_users)
+        survivors = int(np.count_nonzero(present))
+        if survivors < self.priced.cohort.smallest:
+            raise ParameterError(
+                f"at least {self.priced.cohort.smallest} devices must report in a round, because the noise is sized for"
+                f" them, got {survivors} in round {self.round_number + 1}. Lower the option survivors or dropout."
+            )
+        totals = self.sum_tables(one, self.learner.table(), present)
+        sums = {
+            block.name: decode_sum(code, total, survivors)
+            for block, code, total in zip(one.blocks, codes, totals, strict=True)
+        }
+        self.learner.learn(sums, survivors)
+
+    def public(self) -> Arrays:
+        """Return the arrays of the public table after the last round, by name."""
+        return {**vars(self.learner.table()), "round_number": np.array(self.round_number)}
+
+    def predictor(self) -> Predictor:
+        """Return the predictor after the last round. Repeated calls return the same object, which caches results."""
+        if self._latest is None or self._latest[0] != self.round_number:
+            self._latest = self.round_number, self._protocol.make_predictor(self.problem, self.public(), {})
+        return self._latest[1]
+
+    def predictor_from(self, arrays: Arrays) -> Predictor:
+        return self._protocol.predictor_from(self.problem, arrays)
+
+    def losses(self) -> dict[str, FloatArray]:
+        return {}
+
+    def bytes_per_client_round(self) -> float:
+        """Return the mean size in bytes of a table over the rounds: 4 bytes per number, zeros included."""
+        rounds = self.priced.plan.rounds
+        return float(4 * sum(one.size for one in rounds) / len(rounds))
+
+    def failure(self, round_number: int) -> Diverged:
+        return self._protocol.failure(self.problem.terms, self.learner.state(), round_number)
+
+    def state(self) -> State:
+        """Return the state of the server's learner; simulated devices have no state."""
+        return self.learner.state()
+
+    def restore(self, state: State) -> None:
+        self.learner.restore(state)
+        self._latest = None
+
     def sum_tables(self, one: Round, table: Any, present: BoolArray) -> list[Table]:
+        """Return, for each block of round `one`, the sum modulo 2³² of all present devices' tables, noise included.
+
+        `table` is the public table before the round; `present` has one flag per user.
+        """
         number = self.round_number + 1
         codes = self.priced.codes[self.round_number]
         survivors = int(np.count_nonzero(present))
@@ -168,6 +234,11 @@ class CpuMaskedEngine(MaskedRun):
         self, one: Round, codes: Sequence[BlockCode], table: Any, present: BoolArray, given: Given
     ) -> IntArray:
         return self._people.sum_integers(self.round_number + 1, one, codes, table, present, given)
+
+    @property
+    def _protocol(self) -> Masked:
+        protocol: Masked = self.problem.protocol(0)
+        return protocol
 
 
 def _parts(problem: AnyProblem) -> tuple[Ratings, Ratings]:
