@@ -16,7 +16,7 @@ class FleetSize:
 
 
 def smallest_that_pays(measured: Sequence[FleetSize]) -> int:
-    """Return the smallest number of devices such that all measured runs of this size or larger beat `own_mean`."""
+    """Return the smallest number of devices from which on all measured runs beat the baseline `own_mean`."""
     lost = [size.devices for size in measured if size.rmse >= size.own_mean]
     return min(size.devices for size in measured if size.devices > max(lost, default=0))
 

@@ -88,7 +88,7 @@ def norm_bound(clip_units: float, size: int) -> int:
     """Return Δ², the bound on the squared norm of a block's integers: ⌈q² + d/4 + √(2 ln 1/β)(q + √d/2)⌉.
 
     q is `clip_units`, the clip in units of the grid, and d is `size`. Stochastic rounding stays within the bound with
-    probability 1 − β.
+    probability 1 − β, where β is `BETA`.
     """
     return math.ceil(clip_units**2 + size / 4 + _DEVIATION * (clip_units + math.sqrt(size) / 2))
 
@@ -102,8 +102,9 @@ def _fits(units: int, size: int, share: float, mu: float, cohort: Cohort) -> boo
 def clip_of_norm(code: BlockCode, norm_squared: int) -> float:
     """Return the clip, in grid units, for a device whose integers may have a squared norm of at most `norm_squared`.
 
-    A person whose budget is smaller than the run's has a smaller norm bound. The result is the largest x up to q with
-    x² + d/4 + √(2 ln 1/β)(x + √d/2) ≤ `norm_squared`, or 0 if there is none, so that the device rarely has to truncate.
+    A person whose budget is smaller than the run's has a smaller norm bound. The result is the largest x up to
+    `code.clip_units` with `norm_bound(x, code.size)` ≤ `norm_squared`, or 0 if there is none, so that the device rarely
+    has to truncate.
     """
     constant = code.size / 4 + _DEVIATION * math.sqrt(code.size) / 2
     discriminant = _DEVIATION**2 / 4 + norm_squared - constant

@@ -69,12 +69,12 @@ class PublicTable:
     ratings.
     """
 
-    offsets: FloatArray = field(repr=False)  # o_j, (n_items,)
-    rows: FloatArray = field(repr=False)  # x_j, (n_items, L)
-    variances: FloatArray = field(repr=False)  # v_j, (n_items,)
-    weights: FloatArray = field(repr=False)  # ω_j of bias and audience blocks, (n_items,)
-    factor_weights: FloatArray = field(repr=False)  # ω_j of factor blocks, (n_items,)
-    directions: FloatArray = field(repr=False)  # D, (L, n_factors): p = Dᵀd
+    offsets: FloatArray = field(repr=False)  # predicted rating at taste d = 0, (n_items,)
+    rows: FloatArray = field(repr=False)  # x_j: a prediction is offset + x_jᵀd, (n_items, L)
+    variances: FloatArray = field(repr=False)  # of a rating, given the taste, (n_items,)
+    weights: FloatArray = field(repr=False)  # of the rows of bias and audience blocks, (n_items,)
+    factor_weights: FloatArray = field(repr=False)  # of the rows of factor blocks, (n_items,)
+    directions: FloatArray = field(repr=False)  # D, (L, n_factors): factor blocks use the scores Dᵀd
     description_centre: FloatArray = field(repr=False)  # (n_taste + 1,)
     description_map: FloatArray = field(repr=False)  # (n_taste + 1, n_audience): z = mapᵀ(description − centre)
     log_counts: FloatArray = field(repr=False)  # E log n_j, (n_items,), for the order of lists
