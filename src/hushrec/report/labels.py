@@ -39,7 +39,10 @@ def shape_of(record: Record) -> Record:
 
 
 def told_apart(labels: Sequence[str], shapes: Sequence[Record]) -> list[str]:
-    """Return distinct labels. Equal labels get the settings (`shapes`) in which their runs differ, or else a number."""
+    """Return distinct labels: equal labels are extended by the settings in which the runs differ, or by a number.
+
+    `shapes` holds the settings of each run.
+    """
     made = [
         label + _differences(shape, [other for name, other in zip(labels, shapes, strict=True) if name == label])
         for label, shape in zip(labels, shapes, strict=True)

@@ -208,9 +208,9 @@ def rating_task(ratings: Ratings, split_seed: int, *, final: bool = False) -> Ra
 def ranking_task(
     ratings: Ratings, split_seed: int, at_least: float | None = None, *, final: bool = False
 ) -> RankingTask:
-    """Return the task for models that rank items.
+    """Return the task for models that rank items, which learn from which items were rated and not from the values.
 
-    Every rating counts as an action, or only ratings of `at_least` and above. With `final`, nothing is held out.
+    With `at_least`, only ratings of `at_least` and above count. With `final`, nothing is held out.
     """
     ratings = without_values(ratings, at_least)
     split = everything(ratings.n_ratings) if final else leave_one_out(ratings, split_seed)

@@ -65,8 +65,8 @@ class LinkEnrolments:
 def _evidence(observation: Observation) -> FloatArray:
     """Return the log-likelihood ratio that each item is rated, `(n_victims, n_items)`.
 
-    It comes from the first applicable attack of `ErrorSize` and `OppositeDirections`, or else from which items were
-    reported.
+    It comes from the first applicable attack of `ErrorSize` and `OppositeDirections`. If neither applies, the reported
+    items count as rated.
     """
     for attack in (ErrorSize(), OppositeDirections()):
         if attack.applies_to(observation):
