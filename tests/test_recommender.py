@@ -30,8 +30,8 @@ METHODS = {
 OF_A_DEVICE = {
     "add_rating", "add_ratings", "budget", "budgets", "catalogue", "choose_budget", "choose_epsilon", "close", "create",
     "erase", "follow", "forget", "has_joined", "has_learned", "item_vectors", "join", "leave",
-    "list_order", "look_at", "look_next", "offer", "predict", "raise_budget", "ratings", "recommend", "remove_rating",
-    "rotate_key", "search", "sent", "server", "status", "step",
+    "list_order", "look_at", "look_next", "offer", "predict", "raise_budget", "ratings", "reasons", "recommend",
+    "remove_rating", "rotate_key", "search", "sent", "server", "status", "step",
 }  # fmt: skip
 
 

@@ -9,6 +9,8 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 CELLS_PER_BLOCK = 1 << 20  # scores in memory at a time
+HEADINGS = {"rmse": "RMSE", "mae": "MAE", "auc": "AUC", "hr_at_10": "HR@10", "precision_at_10": "Prec@10"}  # in tables
+HEADINGS |= {"recall_at_10": "Recall@10", "ndcg_at_10": "NDCG@10"}
 
 
 def rmse(predicted: FloatArray, actual: FloatArray) -> float:

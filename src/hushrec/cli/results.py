@@ -10,17 +10,6 @@ from hushrec.protocols import find_protocol
 if TYPE_CHECKING:
     from rich.console import Console
 
-# The name of a metric in a record, and its heading in the table.
-COLUMNS = {
-    "rmse": "RMSE",
-    "mae": "MAE",
-    "auc": "AUC",
-    "hr_at_10": "HR@10",
-    "precision_at_10": "Prec@10",
-    "recall_at_10": "Recall@10",
-    "ndcg_at_10": "NDCG@10",
-}
-
 
 def kept_run(out: Path | None) -> str:
     """Return a sentence about what an interrupted `train` has saved in its folder, and how to continue."""
@@ -80,9 +69,11 @@ def _print_accuracy(console: "Console", record: dict[str, Any]) -> None:
     """Print a table of the accuracy of the run, the protocols compared with it and the baselines, with notes."""
     from rich.table import Column, Table
 
+    from hushrec.evaluate import HEADINGS
+
     data = record["data"]
-    columns = [name for name in COLUMNS if name in record["metrics"]]
-    table = Table(Column(no_wrap=True), *(COLUMNS[name] for name in columns), "protects", box=None)
+    columns = [name for name in HEADINGS if name in record["metrics"]]
+    table = Table(Column(no_wrap=True), *(HEADINGS[name] for name in columns), "protects", box=None)
     rows = [(f"{record['protocol']} (this run)", record["protocol"], record["metrics"], record["budget"])]
     for name, entry in record["comparisons"].items():
         rows.append((find_protocol(name).row_label, name, entry, entry["budget"]))

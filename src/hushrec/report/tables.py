@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from statistics import fmean
 
+from hushrec.evaluate import HEADINGS
 from hushrec.report.studies import Setting, Study, spread
 
 NAMES = {
@@ -38,13 +39,12 @@ def measures(study: Study) -> list[str]:
     return [name for name in tables[0] if name not in groups and all(name in table for table in tables)]
 
 
-SHORT = {"precision_at_10": "Prec@10", "recall_at_10": "Recall@10", "ndcg_at_10": "NDCG@10", "hr_at_10": "HR@10"}
 ON_A_TERMINAL = ("rmse", "mae", "precision_at_10", "auc", "hr_at_10", "ndcg_at_10")
 
 
 def measure_name(measure: str) -> str:
     """Return the column heading of a metric, such as "NDCG@10"."""
-    return SHORT.get(measure, measure.upper())
+    return HEADINGS.get(measure, measure.upper())
 
 
 def terminal_measures(study: Study) -> list[str]:

@@ -3,11 +3,9 @@
 from html import escape
 from typing import Any
 
+from hushrec.evaluate import HEADINGS
 from hushrec.protocols import find_protocol
 from hushrec.simulation.results import Result
-
-NAMES = {"rmse": "RMSE", "mae": "MAE", "auc": "AUC", "hr_at_10": "HR@10", "precision_at_10": "Prec@10"}
-NAMES |= {"recall_at_10": "Recall@10", "ndcg_at_10": "NDCG@10"}
 
 
 def in_one_line(result: Result) -> str:
@@ -39,9 +37,9 @@ def as_html(result: Result | None, shown: str) -> str:
 def _metrics_table(record: dict[str, Any]) -> str:
     if not record["metrics"]:
         return "<p>Trained on every rating, with none held out. Call <code>measure</code> for the accuracy.</p>"
-    columns = [name for name in NAMES if name in record["metrics"]]
+    columns = [name for name in HEADINGS if name in record["metrics"]]
     rows = {"this run": record["metrics"], **record["comparisons"], **record["baselines"]}
-    head = "".join(f"<th>{NAMES[name]}</th>" for name in columns)
+    head = "".join(f"<th>{HEADINGS[name]}</th>" for name in columns)
     body = "".join(
         f"<tr><th>{escape(label.replace('_', ' '))}</th>{''.join(_cell(metrics.get(name)) for name in columns)}</tr>"
         for label, metrics in rows.items()

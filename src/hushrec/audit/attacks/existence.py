@@ -1,6 +1,7 @@
 """Attacks that recover which items a person has rated (target "existence")."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from scipy.special import log_ndtr
@@ -17,34 +18,42 @@ UNEXPLAINED = 1.0  # evidence, in nats, that is subtracted for the noise of an a
 SURE = 5.0  # largest evidence, in nats, of one report of an item, because directions are sometimes wrong
 
 
-@dataclass(frozen=True)
-class Popularity:
-    """The baseline of all other attacks: it scores items by their popularity, without using any message."""
+class Existence:
+    """The base class of attacks on existence, which apply to every run unless they say otherwise."""
 
-    name: str = "popularity"
-    target: str = "existence"
-    claim: str = "none: known without any message"
+    target: ClassVar[str] = "existence"
 
     def applies_to(self, observation: Observation) -> bool:
         return True
+
+
+class OfErrors(Existence):
+    """The base class of attacks that tell real errors from fake ones: model `mf`, protocols that select items."""
+
+    def applies_to(self, observation: Observation) -> bool:
+        return observation.protocol.selection is not None and observation.terms.model == "mf"
+
+
+@dataclass(frozen=True)
+class Popularity(Existence):
+    """The baseline of all other attacks: it scores items by their popularity, without using any message."""
+
+    name: str = "popularity"
+    claim: str = "none: known without any message"
 
     def guess(self, observation: Observation) -> FloatArray:
         return np.tile(observation.popularity_odds, (observation.n_victims, 1))
 
 
 @dataclass(frozen=True)
-class SelectionAverage:
+class SelectionAverage(Existence):
     """An attack that scores an item by the number of rounds in which it was reported.
 
     With randomized selection the score is the log-likelihood ratio of "rated" to "unrated" given that number.
     """
 
     name: str = "selection average"
-    target: str = "existence"
     claim: str = "selections of all rounds cost at most epsilon_p, profile level"
-
-    def applies_to(self, observation: Observation) -> bool:
-        return True
 
     def guess(self, observation: Observation) -> FloatArray:
         counts, selection = observation.selection_counts, observation.protocol.selection
@@ -61,7 +70,7 @@ class SelectionAverage:
 
 
 @dataclass(frozen=True)
-class ErrorSize:
+class ErrorSize(OfErrors):
     """An attack that looks for large errors: fake errors lie within [−α, α], real errors may be larger.
 
     The score of an item increases with its largest amplitude (error times ‖u‖), relative to the typical amplitude of
@@ -69,11 +78,7 @@ class ErrorSize:
     """
 
     name: str = "error size"
-    target: str = "existence"
     claim: str = "Theorem 3: fakes pass for real errors"
-
-    def applies_to(self, observation: Observation) -> bool:
-        return observation.protocol.selection is not None and observation.terms.model == "mf"
 
     def guess(self, observation: Observation) -> FloatArray:
         sizes = np.zeros((observation.n_victims, observation.terms.n_items))
@@ -85,18 +90,14 @@ class ErrorSize:
 
 
 @dataclass(frozen=True)
-class ErrorLikelihood:
+class ErrorLikelihood(OfErrors):
     """An attack that scores items by the log-likelihood ratio of "real error" to "fake error", added up over rounds.
 
     Real errors are modelled as normal, and fake errors as truncated normal (`error_laws`).
     """
 
     name: str = "error likelihood"
-    target: str = "existence"
     claim: str = "Theorem 3: fakes pass for real errors"
-
-    def applies_to(self, observation: Observation) -> bool:
-        return observation.protocol.selection is not None and observation.terms.model == "mf"
 
     def guess(self, observation: Observation) -> FloatArray:
         scores = np.zeros((observation.n_victims, observation.terms.n_items))
@@ -107,7 +108,7 @@ class ErrorLikelihood:
 
 
 @dataclass(frozen=True)
-class AveragedErrors:
+class AveragedErrors(OfErrors):
     """An attack for strong noise: it projects an item's gradients on one direction and averages them over all rounds.
 
     Real errors have a mean that remains in the average, while noise and fake errors average out. The score is half the
@@ -115,11 +116,7 @@ class AveragedErrors:
     """
 
     name: str = "averaged errors"
-    target: str = "existence"
     claim: str = "Theorem 3: fakes pass for real errors, over all rounds"
-
-    def applies_to(self, observation: Observation) -> bool:
-        return observation.protocol.selection is not None and observation.terms.model == "mf"
 
     def guess(self, observation: Observation) -> FloatArray:
         total = np.zeros((observation.n_victims, observation.terms.n_items))
@@ -137,33 +134,25 @@ class AveragedErrors:
 
 
 @dataclass(frozen=True)
-class ConsistentRatings:
+class ConsistentRatings(OfErrors):
     """An attack that checks whether an item's errors imply the same rating in every round, as real errors do."""
 
     name: str = "consistent ratings"
-    target: str = "existence"
     claim: str = "Theorem 3: fakes pass for real errors, over all rounds"
-
-    def applies_to(self, observation: Observation) -> bool:
-        return observation.protocol.selection is not None and observation.terms.model == "mf"
 
     def guess(self, observation: Observation) -> FloatArray:
         return np.array([one.log_odds for one in observation.recovered])
 
 
 @dataclass(frozen=True)
-class StepsOfTheVector:
+class StepsOfTheVector(OfErrors):
     """An attack that adds evidence about items never reported to the scores of `ConsistentRatings`.
 
     A device learns from all its ratings, so the steps of its user vector between rounds depend on these items, too.
     """
 
     name: str = "consistent ratings and steps"
-    target: str = "existence"
     claim: str = "a rating that is not reported leaves no trace"
-
-    def applies_to(self, observation: Observation) -> bool:
-        return ConsistentRatings().applies_to(observation)
 
     def guess(self, observation: Observation) -> FloatArray:
         chances = np.clip(observation.popularity, 1e-3, 0.9)
@@ -177,14 +166,13 @@ class StepsOfTheVector:
 
 
 @dataclass(frozen=True)
-class OppositeDirections:
+class OppositeDirections(Existence):
     """An attack on model `bpr`: gradients of rated items point along the user vector, others point against it.
 
     The score is the log odds of the signs over all reports or, with `last_only`, of the last report.
     """
 
     name: str = "opposite directions"
-    target: str = "existence"
     claim: str = "SD-BPRMF hides which items are rated"
     last_only: bool = False
 
@@ -201,7 +189,7 @@ class OppositeDirections:
 
 
 @dataclass(frozen=True)
-class PartnersOfPairs:
+class PartnersOfPairs(Existence):
     """An attack that adds evidence about items never reported to the scores of `OppositeDirections` (see `partners`).
 
     Model `bpr` trains on pairs of a rated and an unrated item. The gradient of the unrated item reveals something about
@@ -209,7 +197,6 @@ class PartnersOfPairs:
     """
 
     name: str = "partners of pairs"
-    target: str = "existence"
     claim: str = "a rating that is not reported leaves no trace"
 
     def applies_to(self, observation: Observation) -> bool:
