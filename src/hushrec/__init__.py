@@ -30,17 +30,7 @@ if TYPE_CHECKING:
     from hushrec.errors import HushrecError
     from hushrec.recommender import Recommender, train
 
-__all__ = [
-    "Comparison",
-    "Device",
-    "HushrecError",
-    "Recommender",
-    "__version__",
-    "compare",
-    "data",
-    "grid",
-    "train",
-]
+__all__ = ["Comparison", "Device", "HushrecError", "Recommender", "__version__", "compare", "data", "grid", "train"]
 
 _HOME = {
     "Comparison": "comparison",

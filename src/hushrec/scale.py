@@ -28,8 +28,3 @@ def form_values(low: float, high: float) -> FloatArray:
     """Return the values that a rating form offers: whole or half steps if at most ten, otherwise five values."""
     steps = next((n for n in (high - low, 2 * (high - low)) if n.is_integer() and n < MOST_STARS), 4)
     return np.linspace(low, high, int(steps) + 1)
-
-
-def error_from_unit(error: npt.ArrayLike, low: float, high: float) -> FloatArray:
-    """Convert an error on the scale 1..5 to the corresponding error on the scale low..high."""
-    return np.asarray(error, dtype=np.float64) * ((high - low) / (HIGHEST - LOWEST))

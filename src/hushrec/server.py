@@ -177,9 +177,7 @@ class Server:
         self._inbox = {name: message for name, message in self._inbox.items() if name != sender}
 
     def close_phase(
-        self,
-        reports: Iterable[tuple[Name, Any]] | None = None,
-        sums: Iterable[tuple[Collection[Name], WordArray]] = (),
+        self, reports: Iterable[tuple[Name, Any]] | None = None, sums: Iterable[tuple[Collection[Name], WordArray]] = ()
     ) -> None:
         """Close the open phase with `reports`, by default the received ones. Step S7 of docs/data-flow.md.
 

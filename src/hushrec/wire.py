@@ -90,8 +90,7 @@ def decode(body: bytes, expected: type[Message]) -> Message:
     version = _decoded(body, _Version, "message").version
     if version != PROTOCOL_VERSION:
         raise RemoteProtocolError(
-            f"protocol version must be {PROTOCOL_VERSION}, got {version}. Update the older side.",
-            code="wrong-version",
+            f"protocol version must be {PROTOCOL_VERSION}, got {version}. Update the older side.", code="wrong-version"
         )
     kind, wanted = _kind_in(body), _kind_of(expected).tag
     if kind.tag != wanted:
@@ -133,8 +132,7 @@ def _kind_in(body: bytes | msgspec.Raw) -> Kind:
     length = memoryview(body).nbytes
     if length > kind.largest:
         raise RemoteProtocolError(
-            f"a message of type {tag} must have at most {kind.largest} bytes, got {length}.",
-            code="too-large",
+            f"a message of type {tag} must have at most {kind.largest} bytes, got {length}.", code="too-large"
         )
     return kind
 

@@ -212,12 +212,7 @@ def judge_linkage(attack: LinkRounds | LinkEnrolments, protocol: str, scores: Fl
 
 
 def judge_people(
-    attack: Described,
-    protocol: str,
-    kernel: FloatArray,
-    attributes: dict[str, IntArray],
-    *,
-    rng: np.random.Generator,
+    attack: Described, protocol: str, kernel: FloatArray, attributes: dict[str, IntArray], *, rng: np.random.Generator
 ) -> list[Finding]:
     """Return how well kernel ridge regression guesses people's attributes, with ten-fold cross-validation.
 

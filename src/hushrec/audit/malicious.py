@@ -125,11 +125,7 @@ def attack_by_marks(
             exact = np.abs(guess - ratings)[known] < levels.reach  # False for a guess of "not rated" (NaN)
             shares.append(score.share(guess[known], ratings[known]) if levels.continuous else float(np.mean(exact)))
             blind.append(score.chance(ratings[known]))
-    common: dict[str, Any] = {
-        "protocol": observation.protocol.name,
-        "name": "malicious V, marked rows",
-        "claim": CLAIM,
-    }
+    common: dict[str, Any] = {"protocol": observation.protocol.name, "name": "malicious V, marked rows", "claim": CLAIM}
     found = []
     if np.isfinite(areas).any():
         found.append(

@@ -73,17 +73,13 @@ def _play(problem: GradientProblem, victims: IntArray, crowd: IntArray) -> Itera
         announcement = ItemVectors(problem.terms, round_number, engine.item_vectors)
         run_round(engine)
         sent: dict[int, MaybeReport] = {user: narrow(report) for user, report in engine.recorded.pop().items()}
-        yield engine, (narrow_vectors(announcement), sent)
+        as_sent = replace(announcement, item_vectors=announcement.item_vectors.astype(np.float32))
+        yield engine, (as_sent, sent)
 
 
 def narrow(report: GradientReport) -> GradientReport:
     """Return the report with gradients in float32, as a device sends them."""
     return replace(report, gradients=report.gradients.astype(np.float32))
-
-
-def narrow_vectors(announcement: ItemVectors) -> ItemVectors:
-    """Return the announcement with item vectors in float32, as a server sends them."""
-    return replace(announcement, item_vectors=announcement.item_vectors.astype(np.float32))
 
 
 def truth_of(problem: GradientProblem, victims: Sequence[int] | IntArray, engine: GradientEngine) -> Truth:

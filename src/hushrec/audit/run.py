@@ -236,7 +236,8 @@ class Bench:
         everyone, truth, engine = record(self.problem, watched, self.crowd, self.popularity)
         n_victims = len(self.victims)
         observation = replace(everyone, reports=everyone.reports[:n_victims])
-        truth = truth_rows(truth, n_victims)
+        own = {name: getattr(truth, name)[:n_victims] for name in ("rated", "ratings", "user_vectors")}
+        truth = replace(truth, **own)
         findings: list[Finding] = []
         self._say("values and existence", 1)
         for attack in (*EXISTENCE, *MODEL, *VALUE, *plugins("attacks").values()):
@@ -333,10 +334,3 @@ class Bench:
             for attack in (SelectionAverage(), ConsistentRatings(), OppositeDirections())
             if attack.applies_to(few)
         }
-
-
-def truth_rows(truth: Truth, count: int) -> Truth:
-    """Return the part of the truth that is about the first `count` people."""
-    return replace(
-        truth, rated=truth.rated[:count], ratings=truth.ratings[:count], user_vectors=truth.user_vectors[:count]
-    )

@@ -86,7 +86,4 @@ def _areas(
     two_stage = rng.binomial(rounds, np.where(bits, chances.prob_send_one, chances.prob_send_zero))
     afresh = rng.binomial(rounds, np.where(own, chances.prob_send_rated, chances.prob_send_unrated))
     f, p, q = chances.prob_randomize, chances.prob_send_zero, chances.prob_send_one
-    return (
-        auc(log_ratio(two_stage, rounds, f, p, q), labels),
-        auc(afresh.astype(np.float64), labels),
-    )
+    return (auc(log_ratio(two_stage, rounds, f, p, q), labels), auc(afresh.astype(np.float64), labels))

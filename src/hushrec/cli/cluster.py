@@ -9,8 +9,7 @@ import typer
 from hushrec.errors import ParameterError
 
 Address = Annotated[
-    str | None,
-    typer.Option(help="With --engine ray: address of the cluster.  [default: start one on this machine]"),
+    str | None, typer.Option(help="With --engine ray: address of the cluster.  [default: start one on this machine]")
 ]
 Workers = Annotated[
     int | None,

@@ -52,17 +52,14 @@ def print_result(record: dict[str, Any]) -> None:
 def _facts(record: dict[str, Any]) -> str:
     """Return one line about the data, the model, the rounds and the time that the run took."""
     data = record["data"]
+    factors = "" if record.get("factors") is None else f" with {counted(record['factors'], 'factor')}"
     return (
         f"{harmless(record['dataset'])}: {counted(data['train'], 'rating')} to train, {data['test']} to test,"
-        f" {record['model']}{_factors(record)}, {counted(record['rounds'], 'round')}, {record['seconds']:.1f} s in"
+        f" {record['model']}{factors}, {counted(record['rounds'], 'round')}, {record['seconds']:.1f} s in"
         f" rounds, {record['seconds_in_all']:.1f} s in all"
         + ("" if record["best_round"] is None else f", the model of round {record['best_round']} kept")
         + (", interrupted" if record["interrupted"] else "")
     )
-
-
-def _factors(record: dict[str, Any]) -> str:
-    return "" if record.get("factors") is None else f" with {counted(record['factors'], 'factor')}"
 
 
 def _print_accuracy(console: "Console", record: dict[str, Any]) -> None:

@@ -93,12 +93,7 @@ def read_table(path: Path, *, encoding: str | None = None, skip_rows: int = 0, o
 
 
 def read_batches(
-    path: Path,
-    *,
-    encoding: str | None = None,
-    skip_rows: int = 0,
-    one_column: bool = False,
-    at_once: int | None = None,
+    path: Path, *, encoding: str | None = None, skip_rows: int = 0, one_column: bool = False, at_once: int | None = None
 ) -> Iterator[Table]:
     """Yield the rows of a file in order, in tables of about `at_once` bytes of text; by default in one table.
 

@@ -22,27 +22,12 @@ from hushrec.budget.events import as_number
 from hushrec.budget.ledger import Ledger
 from hushrec.client import Client, Stage
 from hushrec.device.budgets import Budgets, allow_run, consent
-from hushrec.device.calls import (
-    LARGEST_PAGE,
-    MOST_ITEMS,
-    SMALL_REPLY,
-    Call,
-    Job,
-    Reply,
-    check_size,
-    expect,
-)
+from hushrec.device.calls import LARGEST_PAGE, MOST_ITEMS, SMALL_REPLY, Call, Job, Reply, check_size, expect
 from hushrec.device.joining import Joining
 from hushrec.device.kept import Kept
 from hushrec.device.predictions import Predictions
 from hushrec.device.store import Store
-from hushrec.errors import (
-    ConsentNeeded,
-    CopiedStore,
-    LocalProtocolError,
-    ParameterError,
-    RemoteProtocolError,
-)
+from hushrec.errors import ConsentNeeded, CopiedStore, LocalProtocolError, ParameterError, RemoteProtocolError
 from hushrec.messages import LARGEST_TABLE, Catalogue, Credentials, Envelope, Offer, Public, Receipt
 from hushrec.models import find_model
 from hushrec.models.predictor import Arrays

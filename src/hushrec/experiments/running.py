@@ -28,7 +28,7 @@ from hushrec.experiments.config import DataTable, Experiment, Plan, make_plans, 
 from hushrec.experiments.grid import MODELS, Grid, GridResult, RunSettings, run_grid
 from hushrec.experiments.single import check_plan, make_plan_problem, run_plan, split_record, without_result
 from hushrec.protocols.gradient.protocols import value_statement
-from hushrec.scale import error_from_unit
+from hushrec.scale import HIGHEST, LOWEST
 from hushrec.simulation.results import to_json
 from hushrec.simulation.settings import declared_options
 from hushrec.simulation.tasks import RatingTask, Task
@@ -278,7 +278,7 @@ def collect(prepared: Prepared, result: GridResult, folder: Path) -> None:
 def grid_rows(prepared: Prepared, result: GridResult) -> list[Record]:
     """Return one record per plan from a grid's result; each run is assigned an equal share of the grid's seconds."""
     scale = prepared.task(prepared.plans[0]).scale
-    stretch = 1.0 if scale is None else float(error_from_unit(1.0, scale.low, scale.high))
+    stretch = 1.0 if scale is None else (scale.high - scale.low) / (HIGHEST - LOWEST)
     places = {_grid_key(run): place for place, run in enumerate(result.about["run_settings"])}
     rows = []
     for number, plan in enumerate(prepared.plans):

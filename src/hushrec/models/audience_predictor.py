@@ -96,13 +96,7 @@ class AudiencePredictor(Predictor):
         table = self.table
         variances = feature_variances(table.log_counts, table.features)
         return Ranking(
-            table.log_counts,
-            table.audiences,
-            table.places,
-            table.crowd,
-            table.features,
-            variances,
-            table.ranking_shape,
+            table.log_counts, table.audiences, table.places, table.crowd, table.features, variances, table.ranking_shape
         )
 
     @cached_property

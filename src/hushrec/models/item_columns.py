@@ -116,7 +116,8 @@ def item_columns(n_items: int, titles: Sequence[str] | None, attributes: pl.Data
     details = [rest, *(one.sum(axis=1, keepdims=True) for one in flags), *(_bumps(one) for one in numbers)]
     details += [_standard(number)[:, None] * one for number in numbers for one in flags]
     if titles is not None:
-        details += [_title_shapes(titles), _series_places(titles, numbers)]
+        shapes = np.array([_title_shape(title) for title in titles], dtype=np.float64)  # (n_items, 7)
+        details += [shapes, _series_places(titles, numbers)]
     rows = title_rows([""] * n_items if titles is None else titles)
     return ItemColumns(kept, _centred(n_items, details), rows)
 
@@ -169,11 +170,6 @@ def _bumps(number: FloatArray) -> FloatArray:
     unit = np.eye(len(knots))
     values = np.stack([np.interp(number, knots, bump) for bump in unit], axis=1)
     return np.where(np.isfinite(number)[:, None], values, 0.0)
-
-
-def _title_shapes(titles: Sequence[str]) -> FloatArray:
-    """Return seven columns that describe the form of each title, `(n_items, 7)`."""
-    return np.array([_title_shape(title) for title in titles], dtype=np.float64)
 
 
 def _title_shape(title: str) -> list[float]:

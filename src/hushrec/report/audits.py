@@ -24,10 +24,7 @@ TARGETS = {
     "epsilon": "lower bound on ε, from canaries",
 }
 FILE = "audit.json"
-SWEPT = {
-    "noise": "{}: attacks and accuracy by the variance of the noise",
-    "budget": "{}: attacks and accuracy by ε_g",
-}
+SWEPT = {"noise": "{}: attacks and accuracy by the variance of the noise", "budget": "{}: attacks and accuracy by ε_g"}
 INTRODUCTION = (
     "Attacks that a server can run on messages and public tables, and the claims that they test. A protocol is private"
     " only as far as the attacks on it fail."
@@ -54,12 +51,7 @@ def audit_sections(record: Record) -> list[Section]:
     facts = f"{record['dataset']}, {record['model']}, {record['rounds']} rounds, {record['users']} people"
     return [
         Section(f"Audit: {facts}", audit_words(record), ["most successful attack", *protocols], worst),
-        Section(
-            "Every attack",
-            [HOW_TO_READ],
-            ["target", "attack", "measure", "chance", *protocols],
-            rows,
-        ),
+        Section("Every attack", [HOW_TO_READ], ["target", "attack", "measure", "chance", *protocols], rows),
         Section("What the attacks test", [], ["attack", "claim"], [list(pair) for pair in claims.items()]),
     ]
 

@@ -61,10 +61,7 @@ def recovered(record: Record, protocol: str) -> dict[str, Recovered]:
         known = next(one["tpr_at_1pct_fpr"] for one in whole if one["name"] == "popularity")
         best = max(whole, key=lambda one: float(one["tpr_at_1pct_fpr"]))
         found["items"] = Recovered(best["name"], best["tpr_at_1pct_fpr"], known)
-    for kind, target, metric in (
-        ("ratings", "value", "share_of_ratings_exact"),
-        ("taste", "model", "mean_abs_cosine"),
-    ):
+    for kind, target, metric in (("ratings", "value", "share_of_ratings_exact"), ("taste", "model", "mean_abs_cosine")):
         asked = [one for one in attacks if (one["target"], one["metric"]) == (target, metric)]
         if asked:
             best = max(asked, key=lambda one: float(one["value"]))

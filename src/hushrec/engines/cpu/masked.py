@@ -217,12 +217,7 @@ class CpuMaskedEngine:
         return [integers.astype(np.uint32) for integers in noisy]
 
     def sum_integers(
-        self,
-        one: Round,
-        codes: Sequence[BlockCode],
-        table: Any,
-        present: BoolArray,
-        given: Given = NOTHING_GIVEN,
+        self, one: Round, codes: Sequence[BlockCode], table: Any, present: BoolArray, given: Given = NOTHING_GIVEN
     ) -> list[IntArray]:
         """Return, for each block, the sum of all present devices' integers before noise; no real server sees it."""
         with self._compilation.listening():

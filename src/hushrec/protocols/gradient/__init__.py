@@ -58,11 +58,7 @@ SDCF = Protocol(
     options=(
         Option("epsilon_i", float, "Budget for the selection of items in one round.", 4.0, personal=True),
         Option(
-            "epsilon_p",
-            float,
-            "Budget for the selections of all rounds.",
-            default_text="2 × epsilon-i",
-            personal=True,
+            "epsilon_p", float, "Budget for the selections of all rounds.", default_text="2 × epsilon-i", personal=True
         ),
         Option(
             "epsilon_g",
@@ -91,10 +87,7 @@ SDCF = Protocol(
     costs="hushrec.capacity:sdcf_training",
     unit="selection",
     wording=Wording(
-        wording.sdcf_label,
-        wording.sdcf_protects,
-        wording.numbers,
-        in_label=("epsilon_i", "epsilon_g", "profile_cap"),
+        wording.sdcf_label, wording.sdcf_protects, wording.numbers, in_label=("epsilon_i", "epsilon_g", "profile_cap")
     ),
     compared_with=("plain", "isgld"),
     knowledge=ServerKnowledge(

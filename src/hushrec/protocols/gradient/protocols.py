@@ -249,10 +249,7 @@ class Plain(GradientProtocol):
         return cls()
 
     def _guarantee(self, spending: Spending) -> dict[str, Any]:
-        return {
-            "unit": wording.NOTHING_HIDDEN,
-            "not_covered": [wording.ALL_THAT_IS_RATED],
-        }
+        return {"unit": wording.NOTHING_HIDDEN, "not_covered": [wording.ALL_THAT_IS_RATED]}
 
 
 @dataclass(frozen=True)

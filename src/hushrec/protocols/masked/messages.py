@@ -91,12 +91,7 @@ class Announcement:
 
 
 def announce(
-    server: Ed25519PrivateKey,
-    run_id: str,
-    round_number: int,
-    attempt: int,
-    terms_digest: bytes,
-    table_digest: bytes,
+    server: Ed25519PrivateKey, run_id: str, round_number: int, attempt: int, terms_digest: bytes, table_digest: bytes
 ) -> Announcement:
     """Return an announcement signed with the server's key."""
     text = Announcement.text(run_id, round_number, attempt, terms_digest, table_digest)

@@ -134,10 +134,7 @@ class AudienceLearner(Learner[Learned]):
         scaled = vectors / np.sqrt(np.maximum(values, constants.LEAST_VARIANCE))
         chosen = scaled[:, ::-1][:, : self._next_width()]  # (W + 1, K)
         return replace(
-            learned,
-            asked_rows=learned.columns @ chosen[:-1],
-            asked_base=-mean @ chosen,
-            asked_slope=chosen[-1],
+            learned, asked_rows=learned.columns @ chosen[:-1], asked_base=-mean @ chosen, asked_slope=chosen[-1]
         )
 
     def _next_width(self) -> int:
