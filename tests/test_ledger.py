@@ -17,6 +17,7 @@ from hushrec.budget import accountants
 from hushrec.budget import ledger as ledgers
 from hushrec.budget.events import GradientsSent, PermanentDraw, RatingsPerturbed, SelectionSent
 from hushrec.budget.ledger import Ledger
+from hushrec.device.budgets import consent
 from hushrec.errors import BudgetExceeded, LedgerError, ParameterError, UnknownEvent
 from hushrec.protocols.gradient import wording
 from hushrec.protocols.gradient.protocols import Sdcf
@@ -326,3 +327,14 @@ def test_a_charge_takes_microseconds_and_no_memory() -> None:
         best = min(best, time.thread_time() - start)
     assert best / 1000 < 1e-4
     assert len(json.dumps(ledger.to_record())) < 600
+
+
+def test_a_device_names_the_limit_of_the_unit_that_refused():
+    """Not that of another protocol's unit, and in words that fit every protocol."""
+    ledger = Ledger(selection=8.0, rating=2.0)
+    with (
+        pytest.raises(BudgetExceeded, match=r"^the next report needs .* 4, .* limit is 2\.") as refusal,
+        consent("the next report needs"),
+    ):
+        ledger.charge([RatingsPerturbed(4.0)])
+    assert (refusal.value.limit, refusal.value.needed) == (2.0, 4.0)

@@ -85,13 +85,13 @@ class Diverged(HushrecError):
 
 
 class BudgetExceeded(HushrecError):
-    """A message would cost more than the person's limit; `needed` is the limit that would allow it, if known."""
+    """A message would cost more than the person's `limit`; `needed` is the limit that would allow it, if known."""
 
     code = "budget"
 
-    def __init__(self, message: str, *, needed: float | None = None) -> None:
+    def __init__(self, message: str, *, limit: float = 0.0, needed: float | None = None) -> None:
         super().__init__(message)
-        self.needed = needed
+        self.limit, self.needed = limit, needed
 
 
 class UnknownEvent(HushrecError):

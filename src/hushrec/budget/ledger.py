@@ -76,6 +76,7 @@ class Ledger:
         sums = f"the limit is {measure} {limit:.6g}" if after.is_secret else known
         raise BudgetExceeded(
             f"{unit} budget would be exceeded: {sums}. Stop reporting or raise {limit_name(unit)}.",
+            limit=limit,
             needed=None if after.is_secret else after.charged(),
         )
 

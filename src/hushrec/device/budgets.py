@@ -133,19 +133,23 @@ def allow_run(protocol: ConfiguredProtocol, terms: Any, ledger: Ledger, spent: M
 
 
 @contextlib.contextmanager
-def consent(limit: float) -> Iterator[None]:
-    """Re-raise a `BudgetExceeded` of the block with a message that names the present `limit` and how to raise it."""
+def consent(what: str) -> Iterator[None]:
+    """Re-raise a `BudgetExceeded` of the block with a message that names the present limit and how to raise it.
+
+    The message begins with `what`, such as "the next report needs".
+    """
     try:
         yield
     except BudgetExceeded as error:
         if error.needed is None:
             raise
-        raise _not_allowed(limit, error.needed, what="new permanent bits need") from None
+        raise _not_allowed(error.limit, error.needed, what=what) from None
 
 
 def _not_allowed(limit: float, needed: float, *, what: str) -> BudgetExceeded:
     return BudgetExceeded(
         f"{what} a limit of epsilon {needed:.12g}, but the person's limit is {limit:.4g}. "
         f"Raise it with `hushrec device budget --raise-to {needed:.12g}`.",
+        limit=limit,
         needed=needed,
     )

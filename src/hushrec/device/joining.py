@@ -121,7 +121,7 @@ class Joining:
         session = self._session
         reported, client = session.store.get_json("copied") or 0, session.client()
         try:
-            with consent(client.ledger.limit("selection") or 0.0):
+            with consent("joining again needs"):
                 client.begin_again(reported)
             offer = yield from self.fetch_offer()  # change nothing if the server is away or has another run
             allow_run(session.make_protocol(offer), offer.terms, client.ledger, client.spent)

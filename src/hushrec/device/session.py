@@ -304,7 +304,7 @@ class Session:
         offer = replace(self.offer, terms=getattr(asked, "terms", self.offer.terms))
         try:
             published = client.published(asked)
-            with consent(client.ledger.limit("selection") or 0.0):
+            with consent("the next report needs"):
                 report = client.report(envelope.address, asked)
             with self.store.change():
                 self.store.put_json("ledger", client.ledger.to_record())
