@@ -21,7 +21,7 @@ FOLDERS = tuple(f"hushrec.protocols.{path.name}" for path in (PACKAGE / "protoco
 # The modules outside `protocols` that may know one protocol's classes: `audit` attacks each kind of message, engines
 # and costs are named by import path in a declaration, and the others explain or batch the selection budgets of `sdcf`.
 OF_ONE_PROTOCOL = ("audit.", "engines.cpu", "engines.gpu", "engines.ray", "engines.sharded", "engines.gradient")
-OF_ONE_PROTOCOL += ("capacity", "cli.budget", "report.plots", "device.privacy_levels")
+OF_ONE_PROTOCOL += ("capacity", "cli.budget", "report.plots")
 OF_ONE_PROTOCOL += ("experiments.grid", "experiments.running")
 
 

@@ -44,7 +44,7 @@ class Budgets:
         for name in ("epsilon", "epsilon_i", "epsilon_p", "epsilon_g"):
             given = getattr(self, name)
             object.__setattr__(self, name, given if given is None else as_number(name, given))
-        object.__setattr__(self, "epsilon_p", self._configured_sdcf().selection_limit)
+        object.__setattr__(self, "epsilon_p", self.selecting().selection_limit)
         if self.max_value_rho is not None:
             object.__setattr__(self, "max_value_rho", as_number("max_value_rho", self.max_value_rho))
         object.__setattr__(self, "scale", _as_scale(self.scale))
@@ -54,8 +54,8 @@ class Budgets:
             raise ParameterError(f"epsilon must be finite and not negative, got {self.epsilon:g}.")
         self.new_ledger()  # checks max_value_rho
 
-    def _configured_sdcf(self) -> Any:
-        """Return protocol `sdcf`, configured with these budgets; raise if a budget is invalid."""
+    def selecting(self) -> Any:
+        """Return the protocol that selects items, with these budgets; raise `ParameterError` for an invalid budget."""
         protocol = next(
             one for one in PROTOCOLS.values() if set(SELECTION) <= {o.name for o in one.options if o.personal}
         )

@@ -18,14 +18,13 @@ from hushrec.device import view
 from hushrec.device.budgets import Budgets
 from hushrec.device.device import Device
 from hushrec.device.inference import Attack, Reading
-from hushrec.device.masked_levels import explain_levels, read_level
 from hushrec.device.participation import Participation
-from hushrec.device.privacy_levels import explain_level, level_of, levels_for
 from hushrec.errors import HushrecError
 from hushrec.messages import Offer
 from hushrec.offers import expectation, make_run_protocol, personal_options
 from hushrec.pages import HEADERS, add_page
 from hushrec.protocols import find_protocol
+from hushrec.protocols.configured import ConfiguredProtocol
 
 TOKEN_HEADER = "hushrec-token"
 ERASED = "Everything is erased."
@@ -146,10 +145,10 @@ class Page:
     def join(self, joining: Joining) -> None:
         """Set the privacy level, if one was chosen, and join the server."""
         if joining.level is not None:
-            offer = self.device.look_at(joining.server, ca=joining.ca or None)
+            offer, budgets = self.device.look_at(joining.server, ca=joining.ca or None), self.device.budgets
             if _takes_own_budget(offer):
-                self.device.choose_epsilon(read_level(joining.level, offer))
-            elif joining.level != self.device.budgets.epsilon_i:
+                self.device.choose_epsilon(_own_protocol(offer, budgets).read_level(joining.level, offer.terms))
+            elif joining.level != budgets.epsilon_i:
                 self.set_level(joining.level)
         self.device.join(joining.server, invitation=joining.invitation or None, ca=joining.ca or None)
         self._changes += 1
@@ -164,12 +163,12 @@ class Page:
         return _explain(self.device.offer, self.device.budgets, self.device.status().n_known, own)
 
     def set_level(self, level: float) -> None:
-        """Set the privacy level: the ε of a masked run, or under `sdcf` the `epsilon_i` of one of `LEVELS`."""
-        if self._has_own_epsilon:
-            assert self.device.offer is not None
-            self.device.choose_epsilon(read_level(level, self.device.offer))
+        """Set the privacy level: the ε of a masked run, or under `sdcf` the `epsilon_i` of an offered level."""
+        offer, budgets = self.device.offer, self.device.budgets
+        if offer is not None and _takes_own_budget(offer):
+            self.device.choose_epsilon(_own_protocol(offer, budgets).read_level(level, offer.terms))
         else:
-            self.device.choose_budget(level_of(level).epsilon_i)
+            self.device.choose_budget(budgets.selecting().read_level(level, None))
         self._changes += 1
 
     def allow_draw(self) -> None:
@@ -203,8 +202,7 @@ class Page:
         sent, offer, budgets = self.device.sent(), self.device.offer, self.device.budgets
         if sent is None or offer is None:
             return {"last": None, "table": None}
-        own, last = budgets.options_for(offer.protocol, offer.model), sent.reports[-1]
-        protocol = make_run_protocol(offer.protocol, offer.model, offer.options, own)
+        protocol, last = _own_protocol(offer, budgets), sent.reports[-1]
         words = protocol.describe_report(offer.terms, last.round_number, last.report)
         if words is not None:
             return {"last": None, "table": words}
@@ -229,11 +227,14 @@ def _takes_own_budget(offer: Offer) -> bool:
 def _explain(offer: Offer, budgets: Budgets, n_rated: int, own: str | None) -> dict[str, Any]:
     known = find_protocol(offer.protocol).knowledge
     words = {"can": known.can, "risk": known.risk, "choice": known.choice, "expectation": expectation(offer)}
-    if _takes_own_budget(offer):
-        return {"levels": explain_levels(offer, budgets, own), "takes_own": True, **words}
-    chosen = levels_for(budgets.epsilon_i) if "epsilon_i" in personal_options(offer.protocol, offer.model) else []
-    levels = [explain_level(level, offer, budgets, n_rated) for level in chosen]
-    return {"levels": levels, **words}
+    levels = _own_protocol(offer, budgets).privacy_levels(offer.terms, n_rated, own)
+    return {"levels": levels, "takes_own": _takes_own_budget(offer), **words}
+
+
+def _own_protocol(offer: Offer, budgets: Budgets) -> ConfiguredProtocol:
+    """Return the protocol of a run, configured with the person's budgets."""
+    own = budgets.options_for(offer.protocol, offer.model)
+    return make_run_protocol(offer.protocol, offer.model, offer.options, own)
 
 
 def make_ui(page: Page, *, token: str, hosts: set[str]) -> FastAPI:

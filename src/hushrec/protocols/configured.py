@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.budget.ledger import Ledger
-from hushrec.errors import Diverged
+from hushrec.errors import Diverged, ParameterError
 from hushrec.models.predictor import Arrays, Predictor
 from hushrec.protocols.parties import DeviceSide, ServerSide, State
 
@@ -172,6 +172,17 @@ class ConfiguredProtocol(ABC):
         None if the page lists the report's items and numbers instead, with what an attack recovers from them.
         """
         return [f"Round {round_number}: one report of protocol {self.name}."]
+
+    def privacy_levels(self, terms: Any, n_rated: int, own: str | None = None) -> list[dict[str, Any]]:
+        """Return the privacy levels that a person's page offers, by ascending ε; none unless the protocol has some.
+
+        `n_rated` is the person's number of ratings, and `own` a level that the person typed.
+        """
+        return []
+
+    def read_level(self, given: str | float, terms: Any) -> float:
+        """Return a level that a person chose as a float; raise `ParameterError` if the protocol does not offer it."""
+        raise ParameterError(f"level must be left out: protocol {self.name} has no privacy levels.")
 
     @abstractmethod
     def make_predictor(self, problem: Any, public: Arrays, private: Mapping[int, State]) -> Predictor:

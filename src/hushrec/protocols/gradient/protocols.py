@@ -25,7 +25,7 @@ from hushrec.models import make_model
 from hushrec.models.mf import MatrixFactorization
 from hushrec.models.predictor import Arrays, VectorPredictor, cold_start_of
 from hushrec.protocols.configured import BoolArray, ConfiguredProtocol, Fleet, Spending
-from hushrec.protocols.gradient import wording
+from hushrec.protocols.gradient import levels, wording
 from hushrec.protocols.gradient.device import GradientDevice
 from hushrec.protocols.gradient.fleet_size import fleet_sentence
 from hushrec.protocols.gradient.messages import REPORT, Terms
@@ -337,6 +337,12 @@ class Sdcf(GradientProtocol):
             f"The default ε_P is {self.selection.epsilon_p:g}. Every device chooses its own and does not reveal it.",
             f"The budget covers {covered}. It does not cover the gradient values sent with them.",
         ]
+
+    def privacy_levels(self, terms: Terms, n_rated: int, own: str | None = None) -> list[dict[str, Any]]:
+        return [levels.explain_level(level, terms, self, n_rated) for level in levels.levels_for(self.epsilon_i)]
+
+    def read_level(self, given: str | float, terms: Any) -> float:
+        return levels.level_of(float(given)).epsilon_i
 
     @cached_property
     def selection(self) -> Selection:

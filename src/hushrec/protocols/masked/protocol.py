@@ -14,6 +14,7 @@ from hushrec.errors import Diverged, ParameterError
 from hushrec.models.gaussian_process import Ratings
 from hushrec.models.predictor import Arrays, Predictor
 from hushrec.protocols.configured import BoolArray, ConfiguredProtocol, Fleet, Spending
+from hushrec.protocols.masked import levels
 from hushrec.protocols.masked.device_side import MaskedDevice
 from hushrec.protocols.masked.evaluation import NETWORK_SHARE, is_readable, with_evaluation
 from hushrec.protocols.masked.learning import find_learning, learning_of
@@ -110,6 +111,12 @@ class Masked(ConfiguredProtocol):
             "It sees only the sum: how often each item was rated and how it was liked, with the noise of all devices.",
             "Your budget limits how much this sum can reveal about you.",
         ]
+
+    def privacy_levels(self, terms: MaskedTerms, n_rated: int, own: str | None = None) -> list[dict[str, Any]]:
+        return levels.explain_levels(terms, math.inf if self.own_epsilon is None else self.own_epsilon, own)
+
+    def read_level(self, given: str | float, terms: MaskedTerms) -> float:
+        return levels.read_level(given, terms)
 
     def expected_devices(self, terms: MaskedTerms) -> int:
         return terms.priced.cohort.devices

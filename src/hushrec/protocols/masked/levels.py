@@ -6,30 +6,29 @@ from typing import Any
 from scipy.special import ndtr
 
 from hushrec.budget.gaussian import own_fraction, run_mu
-from hushrec.device.budgets import Budgets
 from hushrec.errors import ParameterError
-from hushrec.messages import Offer
+from hushrec.protocols.masked.terms import MaskedTerms
 
 NAMES = {1.0: "Strict", 4.0: "Middle"}  # by ε; the run's own ε is called "Usual"
 
 
-def explain_levels(offer: Offer, budgets: Budgets, own: str | None = None) -> list[dict[str, Any]]:
+def explain_levels(terms: MaskedTerms, in_use: float, own: str | None) -> list[dict[str, Any]]:
     """Return the levels to choose from, by ascending ε: the run's, the person's, and the lower ones in `NAMES`.
 
-    `own` is a level that the person typed; the list then has this level as well.
+    `in_use` is the person's ε. `own` is a level that the person typed; the list then has this level as well.
     """
-    run = offer.terms.priced.epsilon
-    chosen, asked = min(budgets.epsilon, run), None if own is None else read_level(own, offer)
+    run = terms.priced.epsilon
+    chosen, asked = min(in_use, run), None if own is None else read_level(own, terms)
     epsilons = {*(epsilon for epsilon in NAMES if epsilon < run), run, chosen, chosen if asked is None else asked}
     return [
-        _explain(epsilon, offer) | {"in_use": epsilon == chosen, "is_asked": epsilon == asked}
+        _explain(epsilon, terms) | {"in_use": epsilon == chosen, "is_asked": epsilon == asked}
         for epsilon in sorted(epsilons)
     ]
 
 
-def read_level(given: str | float, offer: Offer) -> float:
+def read_level(given: str | float, terms: MaskedTerms) -> float:
     """Return a level as a float; raise `ParameterError` unless it is a number from 0 to the run's ε."""
-    most = offer.terms.priced.epsilon
+    most = terms.priced.epsilon
     try:
         level = float(given)
     except ValueError:
@@ -42,14 +41,14 @@ def read_level(given: str | float, offer: Offer) -> float:
     return level
 
 
-def _explain(epsilon: float, offer: Offer) -> dict[str, Any]:
+def _explain(epsilon: float, terms: MaskedTerms) -> dict[str, Any]:
     """Return one level, explained for the page.
 
     An attacker who knows all other people's profiles and all sums, and has to tell the person's profile from an empty
     one (each with probability 1/2), is right with probability at most Φ(μ/2): Φ is the standard normal distribution
     function, and μ the Gaussian privacy parameter that corresponds to ε.
     """
-    priced = offer.terms.priced
+    priced = terms.priced
     name = "Usual" if epsilon == priced.epsilon else NAMES.get(epsilon, "Your own")
     best = float(ndtr(own_fraction(epsilon, priced.epsilon, priced.delta) * run_mu(priced.epsilon, priced.delta) / 2))
     attack = (
@@ -63,7 +62,7 @@ def _explain(epsilon: float, offer: Offer) -> dict[str, Any]:
         "welcome": attack,
         "words": [
             attack,
-            f"Every sum covers at least {offer.terms.rules.smallest:,} devices.",
+            f"Every sum covers at least {terms.rules.smallest:,} devices.",
             "Reports look the same at every level: random numbers. Only this device knows which level is in use.",
         ],
         "confirm": f"From the next round on, this run costs your whole profile at most \u03b5 {epsilon:g}.",

@@ -4,12 +4,14 @@ There are only a few, because the number of items in a report hints at the level
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from hushrec.device.budgets import Budgets
 from hushrec.errors import ParameterError
-from hushrec.messages import Offer
 from hushrec.protocols.gradient.meaning import SelectionBudget, explain_budget
+from hushrec.protocols.gradient.messages import Terms
+
+if TYPE_CHECKING:
+    from hushrec.protocols.gradient.protocols import Sdcf
 
 
 @dataclass(frozen=True)
@@ -38,19 +40,22 @@ def levels_for(epsilon_i: float) -> list[Level]:
     return sorted([*LEVELS, *own], key=lambda level: level.epsilon_i)
 
 
-def explain_level(level: Level, offer: Offer, budgets: Budgets, n_rated: int) -> dict[str, Any]:
-    """Return what a level means for a person with `n_rated` ratings: items sent, and what a server may believe."""
-    in_use = level.epsilon_i == budgets.epsilon_i
+def explain_level(level: Level, terms: Terms, own: "Sdcf", n_rated: int) -> dict[str, Any]:
+    """Return what a level means for a person with `n_rated` ratings: items sent, and what a server may believe.
+
+    `own` is the protocol with the person's budgets.
+    """
+    in_use = level.epsilon_i == own.epsilon_i
     meaning = explain_budget(
         SelectionBudget(
-            n_rated=min(max(1, n_rated), offer.terms.n_items - 1),
-            n_items=offer.terms.n_items,
-            reports_per_client=float(offer.terms.reports_per_client or 0),
+            n_rated=min(max(1, n_rated), terms.n_items - 1),
+            n_items=terms.n_items,
+            reports_per_client=float(terms.reports_per_client or 0),
             epsilon_i=level.epsilon_i,
-            epsilon_p=budgets.epsilon_p if in_use else 2 * level.epsilon_i,
-            epsilon_g=budgets.epsilon_g,
-            rounds=offer.terms.max_rounds,
-            profile_cap=int(offer.options["profile_cap"]),
+            epsilon_p=own.selection.epsilon_p if in_use else 2 * level.epsilon_i,
+            epsilon_g=own.epsilon_g,
+            rounds=terms.max_rounds,
+            profile_cap=own.profile_cap,
         )
     )
     return {
