@@ -11,43 +11,60 @@ ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 LISTING_WORDS = {"notation.md", "CHANGELOG.md"}  # name the words that are not used
-PATH = re.compile(r"`([a-z_/]+)\.py`((?:[^`|]|`(?![a-z_/]+\.py`)[^`|]*`)*)")  # a file, and what follows up to the next
+DATA_FLOW = (ROOT / "docs" / "data-flow.md").read_text().replace("\n", " ")
+NAME = re.compile(r"(?:`([a-z_/]+)\.py` )?`([a-z_]+|_?[A-Z][A-Za-z]+(?:\.[a-z_]+)?)`")  # a name, and its file if given
 
 
-def names_of_the_data_flow() -> dict[str, set[str]]:
-    """Every function that docs/data-flow.md names right after a file, by module; a plain word may be no name."""
-    found: dict[str, set[str]] = {}
-    for module, rest in PATH.findall((ROOT / "docs" / "data-flow.md").read_text()):
-        first = re.match(r" `([A-Za-z_.]+)`", rest)
-        if first is not None:
-            names = [name for name in re.findall(r"`([A-Za-z_]+\.[a-z_]+)`", rest) if name[0].isupper()]
-            found.setdefault(module.replace("/", "."), set()).update([first[1], *names])
-    return found
+def source_of(module: str) -> str:
+    """The text of a file below src/hushrec, given without its ending."""
+    return (ROOT / "src" / "hushrec" / f"{module}.py").read_text()
+
+
+def files_of_the_data_flow() -> dict[str, str]:
+    """The file of each class that docs/data-flow.md names right after a file."""
+    return {name.split(".")[0]: module for module, name in NAME.findall(DATA_FLOW) if module}
 
 
 def test_every_step_of_the_data_flow_exists():
-    """Each name that follows a file is in that file, or belongs to a class that the page named with another file."""
-    modules = names_of_the_data_flow()
-    classes: dict[str, str] = {}
-    for module, names in modules.items():
-        for name in names:
-            classes.setdefault(name.split(".")[0], module)
-    assert len(modules) > 25
-    for module, names in modules.items():
-        for name in names:
-            owner, *rest = name.split(".")
-            place = importlib.import_module(f"hushrec.{module}")
-            if not hasattr(place, owner):
-                place = importlib.import_module(f"hushrec.{classes[owner]}")
-            found = getattr(place, owner)
-            for part in rest:
-                found = getattr(found, part)
+    """Each name that follows a file is defined in it, and each method belongs to a class that the page gave a file."""
+    files, checked = files_of_the_data_flow(), 0
+    for module, name in NAME.findall(DATA_FLOW):
+        owner, *rest = name.split(".")
+        if module or rest:
+            module = module or files[owner]
+            assert re.search(rf"^(?:def|class) {owner}\b", source_of(module), re.MULTILINE), (module, name)
+            found = getattr(importlib.import_module(f"hushrec.{module.replace('/', '.')}"), owner)
+            assert all(hasattr(found, part) for part in rest), name
+            checked += 1
+    assert checked > 100
+
+
+def test_every_call_of_the_data_flow_is_in_the_code():
+    """`f` → `g` on the page: the file of f calls something that is named like g."""
+    files, module, last, checked = files_of_the_data_flow(), "", (0, ""), 0
+    for found in NAME.finditer(DATA_FLOW):
+        module = found[1] or module
+        owner, _, method = found[2].rpartition(".")
+        if DATA_FLOW[last[0] : found.start()] == " → ":
+            called = rf"(?<!def )\b{method}\("
+            assert re.search(called, source_of(last[1])), f"{last[1]}.py does not call {found[2]}"
+            checked += 1
+        last = found.end(), found[1] or files.get(owner, module)
+    assert checked > 40
+
+
+def test_the_routes_of_the_data_flow_exist():
+    """Each `GET /path` or `POST /path` is a route of the server or of the device page."""
+    source = source_of("service/app") + source_of("device/ui")
+    routes = re.findall(r"`(GET|POST) (/[a-z0-9/]+)`", DATA_FLOW)
+    assert len(routes) > 8
+    assert [route for route in routes if not re.search(rf'app\.{route[0].lower()}\(\s*"{route[1]}"', source)] == []
 
 
 def test_the_data_flow_names_no_function_that_is_gone():
     """Also where no file stands before it: every `name_with_underscores` is defined somewhere in the source."""
     source = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
-    names = set(re.findall(r"`(?:[A-Za-z]+\.)?([a-z]+_[a-z_]+)`", (ROOT / "docs" / "data-flow.md").read_text()))
+    names = set(re.findall(r"`(?:[A-Za-z]+\.)?([a-z]+_[a-z_]+)`", DATA_FLOW))
     assert len(names) > 20
     assert not {name for name in names if f"def {name}(" not in source and f"{name}:" not in source}
 
