@@ -4,7 +4,7 @@ A masked round of a device in a cohort of n devices, with a table of d numbers o
 
     bytes up      4 d + u k                             u bytes of shares, keys and signatures per neighbour
     bytes down    4 m (L + 5) + r n                     public table, L + 5 numbers per item; r bytes per roster member
-    processor     a + b d + c n, plus the fixed cost of a session
+    processor     a + b d + c n, plus a fixed cost of the HTTPS requests
 
 `Measured` holds the constants u, r, a, b and c.
 

@@ -86,19 +86,19 @@ class Client:
 
     @property
     def stage(self) -> Stage:
-        """`IN_ROUND` if the last round in which this device reported has phases left, otherwise `IDLE`."""
+        """`IN_ROUND` if the latest round in which this device reported has phases left, otherwise `IDLE`."""
         return Stage.IDLE if self._last.phase == self._phases[-1] else Stage.IN_ROUND
 
     @property
     def last_round(self) -> int:
-        """The number of the last round in which this device reported; 0 before the first."""
+        """The number of the latest round in which this device reported; 0 before its first report."""
         return self._last.round_number
 
     @property
     def done_with(self) -> int:
-        """The number of the last round in which this device cannot be asked for another report; 0 if there is none.
+        """The number of the latest round for which no server can ask this device for another report; 0 if none.
 
-        Where a round has several phases, that is the round before `last_round`, which may begin another attempt.
+        If rounds have several phases, it is the round before `last_round`, because `last_round` may be tried again.
         """
         return self.last_round if len(self._phases) == 1 else max(self.last_round - 1, 0)
 

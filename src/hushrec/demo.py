@@ -119,7 +119,7 @@ def run_demo(
 
 
 def shaped(settings: dict[str, Any], shape: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of a run, extended by those options of `shape` that its model and protocol use."""
+    """Return the settings of a run with those of the common options in `shape` that its model and protocol use."""
     used = Settings(**settings).options
     return {**settings, **{option: value for option, value in shape.items() if option in used}}
 

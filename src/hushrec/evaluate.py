@@ -165,7 +165,7 @@ def _cells_of(users: IntArray, starts: IntArray) -> tuple[IntArray, IntArray]:
 def _ranks(scores: FloatArray, who: IntArray, items: IntArray, k: int) -> tuple[IntArray, IntArray]:
     """Return, for each pair (who, item), how many items of row `who` score higher, and how many other items the same.
 
-    The first number is exact only below `k`; `k` or more means that the item is not in the list of `k` items.
+    If the item scores below the `k` best items of its row, the result is (`k`, 0) instead of the two counts.
     """
     own = scores[who, items]
     place = max(scores.shape[1] - k, 0)

@@ -193,7 +193,7 @@ class NamedArray:
 @crosses("public", largest=LARGEST_TABLE + 300_000)
 @dataclass(frozen=True, eq=False)
 class Public:
-    """The public table after the last round, from which devices predict."""
+    """The public table after the latest round that has ended, or the initial one (round 0); devices predict from it."""
 
     run_id: str
     round_number: int  # the last round that has ended, or 0

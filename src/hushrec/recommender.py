@@ -194,7 +194,7 @@ class Recommender:
         return held_out_metrics(self._fitted, self._training, users, items, test.values, predicted)
 
     def _test_part(self, ratings: Source, y: npt.ArrayLike | None) -> Ratings:
-        """Return held-out ratings; for a model that ranks, only the rows that count as actions, without values."""
+        """Return held-out ratings; for a model that ranks, only the rows that it would learn from, without values."""
         test = read_ratings(ratings, y)
         if not self._predicts_ratings:
             return without_values(test, self.record["at_least"])
@@ -381,10 +381,10 @@ def train(
     """Train a `Recommender` on the training part of a data set, measure it on the test part, and return it.
 
     A random fifth of the ratings is held out or, for a model that ranks, one item of each user. The recommender's
-    `record` has metrics, baselines, the learning curve, the budget and a verdict. With `compare`, the protocols that
-    this protocol declares for comparison are also trained on this split. `patience` enables early stopping: training
-    stops after so many rounds without an improvement on a validation part of the training ratings. `final` holds
-    nothing out, like `Recommender.fit`.
+    `record` has metrics, baselines, the learning curve, the budget, and a verdict: whether the run beats the best
+    baseline. With `compare`, the protocols that this protocol declares for comparison are also trained on this split.
+    `patience` enables early stopping: training stops after so many rounds without an improvement on a validation part
+    of the training ratings. `final` holds nothing out, like `Recommender.fit`.
 
     With `out`, the finished run is written to that folder. During training, a checkpoint is written there after every
     `checkpoint_every` rounds; `resume` continues from it, with bit for bit the same result as without the interruption.

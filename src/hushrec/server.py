@@ -48,7 +48,7 @@ NEXT_STAGE: dict[Stage, dict[Event, Stage]] = {
 
 
 class Server:
-    """The server of one run: its members (the devices that take part), the open round, and the protocol's side."""
+    """The server of one run: its members (the devices that take part), the open round, and a `ServerSide`."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Server:
 
     @property
     def round_number(self) -> int:
-        """The number of the open round or, between rounds, of the last round; 0 before the first."""
+        """The number of the open round or, between rounds, of the latest one; 0 before the first."""
         return self._round_number
 
     @property

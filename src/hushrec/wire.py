@@ -154,7 +154,11 @@ def _decoded(body: bytes | msgspec.Raw, form: type[Any], name: str) -> Any:
 
 @functools.cache
 def _form(message: type, tag: str | None, *, top: bool = False) -> _Form:
-    """Return the encoding of a message class, derived from its fields; `tag` is None if the type is not sent."""
+    """Return the encoding of a message class, derived from its fields.
+
+    `tag` is None for a class that is always a field of one type in another message. With `top`, the version is
+    included.
+    """
     hints = typing.get_type_hints(message, include_extras=True)
     parts = {field.name: _part(hints[field.name]) for field in dataclasses.fields(message)}
     fields: list[Any] = [("version", int, 0)] if top else []
@@ -226,7 +230,7 @@ def _unpack_any(body: msgspec.Raw) -> Any:
 
 
 def _array(dtype: Any, shape: str) -> _Part:
-    """Return the encoding of an array: whole numbers as uint32, others as float32, both little-endian."""
+    """Return the encoding of an array, `shape` Row or Table: whole numbers as uint32, others as float32."""
     (number,) = typing.get_args(dtype)
     pack, unpack = (_pack_whole, _unpack_whole) if issubclass(number, np.integer) else (_pack_floats, _unpack_floats)
     if shape == Row:

@@ -89,7 +89,8 @@ def take_columns(body: Table, layout: Layout) -> Columns:
 def _times(body: Table, table: Table, taken: list[int]) -> pl.Series | None:
     """Return the times of the ratings in seconds, or None if no column of times can be read.
 
-    The column has a name in `TIMES`; in a text file with four columns and no header, it is the fourth one.
+    The column has a name in `TIMES`; in a text file with four columns and no header, it is the fourth one. `body` is
+    the table without its header, and `taken` are the positions of the other columns.
     """
     names = [_plain(name) for name in table.first_row()]
     named = [place for place, name in enumerate(names) if name in TIMES and place not in taken]
@@ -202,7 +203,7 @@ def _header_place(table: Table) -> str:
 
 
 def clean_ids(table: Table, column: pl.Series, role: str) -> pl.Series:
-    """Return ids as text without surrounding spaces; raise `DataError` if an id is empty."""
+    """Return ids as text without surrounding spaces; raise `DataError`, which names `role`, if an id is empty."""
     if column.dtype != pl.String:
         if not (column.dtype.is_integer() or isinstance(column.dtype, (pl.Categorical, pl.Enum))):
             raise DataError(
@@ -275,7 +276,7 @@ def read_values(table: Table, column: pl.Series, scale: Scale | None) -> FloatAr
 
 
 def guess_scale(path: Path, values: FloatArray) -> Scale:
-    """Return the first usual scale that contains all values; raise `DataError` if none does.
+    """Return the first usual scale, such as 1-5 or 0-10, that contains all values; raise `DataError` if none does.
 
     The smallest and the largest value are sufficient as `values`.
     """

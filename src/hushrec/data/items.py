@@ -38,7 +38,10 @@ class Listing:
 
 @dataclass(frozen=True, eq=False)
 class KnownItems:
-    """The public facts about items that a model needs; a server passes them in place of `Ratings`."""
+    """The public facts about items that a model needs; a server passes them in place of `Ratings`.
+
+    `n_unlisted` items are known only from ratings.
+    """
 
     n_items: int
     titles: Sequence[str] | None

@@ -88,9 +88,10 @@ USUAL_SCALES = (
 
 @dataclass(frozen=True, eq=False)
 class Catalogue:
-    """All items of a service, rated or not, in the order of the items file, which does not depend on ratings.
+    """All items that can be rated, in the order of the items file, which does not depend on ratings.
 
-    Rated items that the file does not list come last.
+    Rated items that the file does not list come last; `n_unlisted` counts them. `places` are the positions of all rated
+    items. `left_out` names the text columns with too many different texts for an attribute.
     """
 
     ids: list[str]

@@ -105,7 +105,7 @@ def write_profiles(
 
 
 def _write_shard(folder: Path, number: int, ids: list[str], own: Profiles) -> dict[str, Any]:
-    """Write one shard with one row per person; return its entry in the manifest."""
+    """Write the ratings `own` of these people as one shard, a row per person; return its entry in the manifest."""
     name = f"shard-{number:04}.parquet"
     rows_kind = pl.UInt32 if _fits(own.rows) else pl.UInt64
     columns: dict[str, tuple[Any, Any]] = {"items": (own.items, pl.UInt32), "rows": (own.rows, rows_kind)}

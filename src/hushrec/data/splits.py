@@ -23,7 +23,7 @@ class Split:
 
 
 def random_split(n_ratings: int, seed: int, test_share: float = 0.2) -> Split:
-    """Return a random split, with a share `test_share` of the rows for testing.
+    """Return a random split, with the fraction `test_share` of the rows for testing.
 
     The rows are permuted by `numpy.random.default_rng(seed).permutation(n_ratings)`; the last ones are for testing.
     """
@@ -38,7 +38,7 @@ def everything(n_ratings: int) -> Split:
 
 
 def validation_split(split: Split, seed: int, share: float = 0.2) -> Split:
-    """Split the *training* part again, without the test part; `test` of the result is the validation part."""
+    """Split the *training* part again; `test` of the result is the validation part, a fraction `share`."""
     order = np.random.default_rng([_check_seed(seed), 1]).permutation(len(split.train))
     n_validation = _n_held_out(len(split.train), share, "share")
     rows = split.train[order]
@@ -66,7 +66,10 @@ def k_fold(n_ratings: int, k: int, seed: int) -> list[Split]:
 
 
 def time_split(ratings: Ratings, test_share: float = 0.2) -> Split:
-    """Return a split that holds out the latest ratings, over all users; equal times keep the file's order."""
+    """Return a split that holds out the latest ratings: a fraction `test_share` of all users' ratings.
+
+    Ratings of the same time keep the file's order.
+    """
     order = np.argsort(_times_of(ratings), kind="stable")
     n_test = _n_held_out(ratings.n_ratings, test_share, "test_share")
     return Split(order[: ratings.n_ratings - n_test], order[ratings.n_ratings - n_test :])

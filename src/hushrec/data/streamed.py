@@ -126,7 +126,7 @@ class _Sorting:
         return self.scratch / "ratings"
 
     def _read(self, at_once: int) -> Iterator[Records]:
-        """Yield records in the file's order, with the numbers of `Ids`; raise on invalid rows, as `load` does."""
+        """Yield records in the file's order, with ids as numbers (`Ids`); raise on invalid rows, as `load` does."""
         form, layout = self.form, None
         for batch in read_batches(self.file.path, encoding=form.encoding, skip_rows=form.skip_rows, at_once=at_once):
             table = batch
@@ -185,7 +185,10 @@ class _Sorting:
         )
 
     def _part(self, borders: list[int], user_places: IntArray, item_places: IntArray) -> None:
-        """Write every record to the file of its shard, with the positions of its person and item in the sorted ids."""
+        """Write every record to the file of its shard, with the positions of its person and item in the sorted ids.
+
+        `user_places` and `item_places` map the numbers of `Ids` to these positions; `borders` are those of the shards.
+        """
         with self._unsorted.open("rb") as file:
             while len(records := np.fromfile(file, RECORD, RECORDS_AT_ONCE)):
                 records["user"] = user_places[records["user"]]
@@ -230,7 +233,7 @@ class _Sorting:
         return np.fromfile(self.scratch / str(number), RECORD)
 
     def _profiles(self, number: int, first: int, stop: int, dropped: IntArray) -> Profiles:
-        """Return the ratings of one shard's people; row numbers do not count the rows left out as duplicates."""
+        """Return the ratings of one shard's people; row numbers do not count the rows `dropped` as duplicates."""
         records = self._shard(number)
         (self.scratch / str(number)).unlink()
         records = records[np.lexsort((records["item"], records["user"]))]

@@ -167,7 +167,7 @@ def _plain_table(shape: Shape, block: Block) -> Table:
 
 
 def _check_widths(shape: Shape, block: Block, separator: str) -> None:
-    """Raise `DataError` if a line has another number of fields: polars would pad or accept some of these lines."""
+    """Raise `DataError` if a line does not have `shape.width` fields; polars would pad or accept some such lines."""
     ends = np.append(_places(block.data, "\n"), len(block.data))
     before_end = np.searchsorted(_places(block.data, separator), ends)
     found = np.diff(before_end, prepend=0) + 1

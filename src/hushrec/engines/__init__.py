@@ -38,10 +38,10 @@ class Engine(Protocol):
         """Run one round: every device that takes part reports, and the server learns from the reports."""
 
     def predictor(self) -> Predictor:
-        """Return the predictor made from the state after the last round; later rounds do not change it."""
+        """Return the predictor made from the state after the latest round; later rounds do not change it."""
 
     def predictor_from(self, arrays: Arrays) -> Predictor:
-        """Rebuild a predictor from what `Predictor.arrays` returned; raise `ValueError` if the arrays do not fit."""
+        """Return the predictor from the arrays of `Predictor.arrays`; raise `ValueError` if their shapes are wrong."""
 
     def losses(self) -> dict[str, FloatArray]:
         """Return the privacy losses measured during the run, by name; each is an array `(n_users,)`."""
@@ -50,7 +50,7 @@ class Engine(Protocol):
         """Return the mean size in bytes of what one device sends in a round, at 4 bytes per index and per number."""
 
     def failure(self, round_number: int) -> Diverged:
-        """Return the error to raise when a device or the server refuses a message, or a metric is not finite."""
+        """Return the error to raise if training fails in this round, by a refused message or a non-finite metric."""
 
     def state(self) -> State:
         """Return everything that later rounds depend on, as arrays by name, for a checkpoint."""

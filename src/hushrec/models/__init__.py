@@ -23,10 +23,10 @@ class ModelDeclaration:
     one-class data. `implementation` is the import path of the model's class, which has a classmethod
     `from_options(options, **facts)`. The facts are keyword arguments with public knowledge about the items.
     `item_facts` is the import path of a function (ratings, options) → facts for a data set; `sent_facts` is the import
-    path of a function (attributes, titles, details) → facts for the catalogue that a server sends. `without_privacy`
-    holds the defaults of options that differ under a protocol without privacy. A plug-in model lists the protocols that
-    can train it in `spoken_by`, and the engines that can compute it in `engines`; other protocols and engines refuse
-    it.
+    path of a function (attributes, titles, details) → facts for the catalogue that a server sends. `lists` tells people
+    how recommendation lists are sorted. `without_privacy` holds the defaults of options that differ under a protocol
+    without privacy. A plug-in model lists the protocols that can train it in `spoken_by`, and the engines that can
+    compute it in `engines`; other protocols and engines refuse it.
     """
 
     name: str

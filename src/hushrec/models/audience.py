@@ -5,20 +5,22 @@ the *description*
 
     z = Σ p_j / (h + o) + s (log h − usual) + b,     scaled down to norm limit · √K if it is longer,
 
-a vector of K numbers with mean about 0 and variance about 1 over people. The offset o shrinks the descriptions of small
-profiles. The *audience* a_j of item j is the mean description of the people who chose j. A person's score of item j is
+a vector of K numbers with mean about 0 and variance about 1 over people. The vectors s and b are public; o, usual and
+limit are constants, of which o shrinks the descriptions of small profiles. The *audience* a_j of item j is the
+mean description of the people who chose j. A person's score of item j is
 
     log n_j + β (a_jᵀz − ½ ‖a_j‖²) + γ log((Σ k(i, j) + c g_j) / ((h + c) g_j)) + θ y_jᵀu,
 
-with i over the items that the person chose. The four terms are: the popularity of j; the log likelihood ratio of the
-person's description under the audience of j and under the whole population; the log ratio of two densities around j,
-of the person's items and of everybody's items; and the person's *preference* for j. Here
-k(i, j) = exp(−½ ‖x_i − x_j‖²), g_j is the density of everybody's items at j, and c is the weight of the population as
-a prior, in items.
+where i runs over the items that the person chose, n_j is the number of people who chose j, and β, γ and θ are weights.
+The four terms are: the popularity of j; the log likelihood ratio of the person's description under the audience of j
+and under the whole population; the log ratio of two densities around j, of the person's items and of everybody's items;
+and the person's *preference* for j. The similarity k(i, j) = exp(−½ ‖x_i − x_j‖²) compares public vectors of audience,
+attributes and popularity, g_j is the density of everybody's items at j, and c is the weight of the population as a
+prior, in items.
 
-Features y_j have mean 0 and covariance diag(λ) over everybody's items. The preference u ~ N(0, I) is the parameter of
-a multinomial logistic regression: the person's choice is p(j | u) ∝ n_j exp(y_jᵀu). Its posterior mode is approximated
-by a few Newton steps with the curvature of the population's choice, which is diagonal,
+The public features y_j have mean 0 and covariance diag(λ) over everybody's items. The preference u ~ N(0, I) is the
+parameter of a multinomial logistic regression: the person's choice is p(j | u) ∝ n_j exp(y_jᵀu). Its posterior mode is
+approximated by a few Newton steps with the curvature of the population's choice, which is diagonal, and a factor κ,
 
     u ← u + (Σ y_i − h E[y | u] − u) / (1 + κ h λ).
 

@@ -103,8 +103,8 @@ class GaussianProcessPredictor:
     def likeness_between(self, items: IntArray, others: IntArray) -> FloatArray:
         """Return the correlations, under the prior kernel, of ratings of `items` and of `others`.
 
-        The result has the shape `(len(items), len(others))`. The rows are centred first, which removes the part of a
-        taste that is common to all items.
+        The result has the shape `(len(items), len(others))`. The item rows are centred first, which removes the part of
+        a taste that is common to all items.
         """
         rows, titles, centre = self.table.rows, self._titles, self.table.rows.mean(axis=0)
         amplitude, length_squared = self.table.kernel
@@ -216,7 +216,7 @@ def _fit_people(people, first, stop, table, ratings, n_words, alphas):  # type: 
     """Fill `alphas` with the weights α of the ratings of people[first:stop], as `gp.fit_process` defines them.
 
     If the kernel has no nonlinear part (amplitude 0), the weights are computed faster, from the residuals of the linear
-    model divided by the items' variances; titles are then ignored.
+    model divided by the items' variances; titles are then ignored. `n_words` is the number of title columns.
     """
     titles = (table.title_starts, table.title_columns, table.title_weights)
     kernel = (table.kernel[0], table.kernel[1])
@@ -241,7 +241,8 @@ def _fit_people(people, first, stop, table, ratings, n_words, alphas):  # type: 
 def _predict_people(people, starts, wanted, first, stop, table, ratings, alphas, found):  # type: ignore[no-untyped-def]
     """Fill `found` with predicted ratings for people[first:stop].
 
-    Person number i of `people` gets predictions for the items wanted[starts[i]:starts[i + 1]].
+    Person number i of `people` gets predictions for the items wanted[starts[i]:starts[i + 1]]. `alphas` are the weights
+    that `_fit_people` computed.
     """
     titles = (table.title_starts, table.title_columns, table.title_weights)
     kernel = (table.kernel[0], table.kernel[1])

@@ -88,7 +88,7 @@ def predict_taste(mean, wanted, rows):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def taste_of(items, alpha, rows):  # type: ignore[no-untyped-def]
-    """Return the posterior mean taste of the linear model, `(L,)`: the rows of the rated items weighted by `alpha`."""
+    """Return the posterior mean taste of the linear model: the sum of the rated items' rows, weighted by `alpha`."""
     found = np.zeros(rows.shape[1])
     for i in range(len(items)):
         for k in range(rows.shape[1]):
@@ -98,7 +98,7 @@ def taste_of(items, alpha, rows):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def transposed(rows, items):  # type: ignore[no-untyped-def]
-    """Return the rows of these items as columns, `(L, h)`, so that loops over ratings read contiguous memory."""
+    """Return the rows of these items as columns, `(row length, len(items))`, so that loops read contiguous memory."""
     columns = np.empty((rows.shape[1], len(items)))
     for i in range(len(items)):
         for k in range(rows.shape[1]):
@@ -146,7 +146,8 @@ def fit_process(items, residuals, variances, rows, kernel, titles, words):  # ty
     """Fit one person's Gaussian process; return the Cholesky factor U and the weights α of the ratings.
 
     K is the kernel matrix of the rated `items`: K + diag(v) = UᵀU and α = (K + diag v)⁻¹ y. The `residuals` y have one
-    entry per rating; the `variances` v and the `rows` have one entry per item of the catalogue.
+    entry per rating; the `variances` v and the `rows` have one entry per item of the catalogue. `kernel_row` and
+    `add_titles` explain `kernel`, `titles` and `words`.
     """
     h = len(items)
     matrix = np.empty((h, h))
@@ -164,6 +165,7 @@ def predict_mean(items, alpha, wanted, rows, kernel, titles, words):  # type: ig
     """Return the predicted rating minus the item's offset for each wanted item, `(n_wanted,)`.
 
     It is the posterior mean: the sum of the kernel between the wanted item and each rated item, weighted by `alpha`.
+    `kernel_row` and `add_titles` explain `kernel`, `titles` and `words`.
     """
     found = np.zeros(len(wanted))
     columns = transposed(rows, items)
@@ -180,7 +182,8 @@ def predict_mean(items, alpha, wanted, rows, kernel, titles, words):  # type: ig
 def predict_deviation(items, factor, wanted, rows, kernel, titles, words):  # type: ignore[no-untyped-def]
     """Return the posterior standard deviation of the rating of each wanted item, `(n_wanted,)`.
 
-    For item j it is √(k_jj − k_jᵀ(K + diag v)⁻¹k_j), where k_j is the kernel between j and the rated items.
+    For item j it is √(k_jj − k_jᵀ(K + diag v)⁻¹k_j), where k_j is the kernel between j and the rated items. `factor` is
+    the Cholesky factor of K + diag v; `kernel_row` and `add_titles` explain `kernel`, `titles` and `words`.
     """
     found = np.zeros(len(wanted))
     columns = transposed(rows, items)

@@ -30,7 +30,10 @@ _NUMERALS = frozenset("ii iii iv v vi vii viii ix x 2 3 4 5 6 7 8 9 10".split())
 
 @dataclass(frozen=True, eq=False)
 class ItemColumns:
-    """The public columns of all items, each with mean 0 over the items, and the title rows of the items."""
+    """The taste columns and detail columns of all items, each with mean 0 over the items, and their title rows.
+
+    `n_unlisted` items are known only from ratings; `public` holds ratings that are public.
+    """
 
     taste: FloatArray = field(repr=False)  # (n_items, n_taste)
     details: FloatArray = field(repr=False)  # (n_items, n_details)

@@ -26,7 +26,8 @@ MEAN_REGULARIZATION = 0.01  # Gamma(shape 1, rate 100)
 class MatrixFactorization:
     """Model `mf`, matrix factorization with `n_factors` factors: initial values, predictions and gradients.
 
-    `bpr` and `fm` are subclasses, so that protocols and engines handle all three models alike.
+    With `fallback`, people and items without ratings get cold-start predictions (`models.cold`). `bpr` and `fm` are
+    subclasses, so that protocols and engines handle all three models alike.
     """
 
     name: ClassVar[str] = "mf"

@@ -21,7 +21,11 @@ from hushrec.protocols.masked.audience.constants import PROFILE_OFFSET, USUAL_LO
 
 
 class Table(NamedTuple):
-    """The arrays of the public table (`AudienceTable`) from which the entries of a person's blocks are computed."""
+    """The arrays of the public table (`AudienceTable`) from which the entries of a person's blocks are computed.
+
+    Counts are weighted by `count_weights`, rows of the audience block by `weights`; `columns` are the columns of the
+    moments block, and `asked` has the parameters of the descriptions in the audience block.
+    """
 
     columns: FloatArray
     count_weights: FloatArray
@@ -31,7 +35,10 @@ class Table(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def add_people(first, stop, people, codes, table, stream, given, sums):  # type: ignore[no-untyped-def]
-    """Add the integer tables of people `first` … `stop` − 1, without noise, to `sums` (one flat int64 vector)."""
+    """Add the integer tables of people `first` … `stop` − 1, without noise, to `sums` (one flat int64 vector).
+
+    Entries are rounded at random: with the uniform numbers in `given`, or with draws from `stream` if it is empty.
+    """
     for person in range(first, stop):
         begin, end = people.starts[person], people.starts[person + 1]
         if begin == end or not people.present[person]:

@@ -17,7 +17,7 @@ class CompilationNotice(event.Listener):
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Return a context manager that reports a compilation in its block; only the first round reports."""
+        """Return a context manager that, when used for the first time, tells the user if kernels are compiled."""
         if self._remark is None:
             yield
             return

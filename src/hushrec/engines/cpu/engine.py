@@ -156,7 +156,10 @@ class CpuEngine(GradientEngine):
     def _known_noise(
         self, round_number: int, given: Given, pairing: Pairing, vectors: Vectors, draws: Mapping[int, Draws] | None
     ) -> Known:
-        """Return the noise of individual reports: of all users if `draws` are given, otherwise of recorded users."""
+        """Return the noise of individual reports: of all users if `draws` are given, otherwise of recorded users.
+
+        `given` and `pairing` hold the same draws as the arrays that kernels take.
+        """
         users = sorted(draws) if draws is not None else self._record_users
         if not len(users):
             return NOTHING_KNOWN

@@ -19,9 +19,10 @@ from hushrec.protocols.gradient.prediction import initial_item_vectors
 
 
 class Known(NamedTuple):
-    """The reports whose noise is drawn individually: for each item the sum of their noise and their number.
+    """The reports whose noise is drawn one by one, and not as one sum over all reports of an item.
 
-    `reports` holds the complete reports of recorded users.
+    `noise` holds the sum of their noise for each item, `counts` their number, and `reports` the complete reports of
+    recorded users.
     """
 
     noise: FloatArray  # (n_items, width), or empty
@@ -35,8 +36,8 @@ NOTHING_KNOWN = Known(np.empty((0, 0)), np.empty(0, np.int64), {})
 class Items:
     """The server's computations on the item vectors of one problem.
 
-    Rows are padded for the kernels. A factorization machine has further rows for attributes; `dtype` is the number type
-    of vectors and sums.
+    Rows are padded for the kernels, and a factorization machine has further rows for attributes. `dtype` is the number
+    type of the item vectors and of the sums of reports.
     """
 
     def __init__(self, problem: GradientProblem, dtype: npt.DTypeLike = np.float32) -> None:
@@ -61,15 +62,17 @@ class Items:
         return items[:, : self._problem.model.item_width].astype(np.float64)
 
     def move(self, round_number: int, items: Rows, sums: Rows, counts: IntArray, known: Known) -> tuple[Rows, int]:
-        """Return the item vectors after a round, and the number of reports in the sums.
+        """Return the item vectors after a round, and the number of reports that changed them.
 
-        `sums` is `(n_blocks, n_items, width)`; the blocks are added up in order, and `sums` may be overwritten.
+        For each block of users, `sums` `(n_blocks, n_items, width)` holds the sum of error times user vector over the
+        reports of each item, and `counts` `(n_blocks, n_items)` their number. The blocks are added up in order, and
+        `sums` may be overwritten. `known` holds the noise that has been drawn already.
         """
         move = self._derive if isinstance(self._problem.model, FactorizationMachine) else self._step
         return move(round_number, items, sums, counts, known)
 
     def _step(self, round_number: int, items: Rows, sums: Rows, counts: IntArray, known: Known) -> tuple[Rows, int]:
-        """Compute `move` for a model of plain vectors: add to every item vector the mean of its reports."""
+        """Compute `move` for models `mf` and `bpr`: add to every item vector the mean of its reports."""
         step = make_step(self._problem, round_number, self._dtype)
         stream = make_streams(self._problem, round_number).item_noise
         moved = np.empty_like(items)

@@ -1,6 +1,6 @@
 """Compiled kernels for one round of matrix factorization: the computations of all devices and of the server, as loops.
 
-    report_block     computes errors, selections, fake errors and user updates of a block of users, and sums by item
+    report_block     computes errors, selections, fake errors and user updates of a block of users, and sums its reports
     move_items       adds up the blocks in order, and adds to every item vector the mean of its reports
 
 Rows are padded to the width of vector registers. Users are summed in a fixed number of blocks, whichever thread runs
@@ -32,7 +32,11 @@ class Profiles(NamedTuple):
 
 
 class Choices(NamedTuple):
-    """The permanent bits, the probabilities of selecting an item, and ε_g (fake errors), for all users."""
+    """The permanent bits, the probabilities of selecting an item, and ε_g (fake errors), for all users.
+
+    An item is selected with `prob_one` if its permanent bit is 1, otherwise with `prob_zero`; `one` and `zero` are the
+    same probabilities as integer multiples of 2⁻⁵³.
+    """
 
     bits: npt.NDArray[np.uint64]  # B' with 64 items in a word, (n_users, n_words); n_words is 0 without selections
     prob_zero: npt.NDArray[np.float64]  # p
@@ -227,7 +231,10 @@ def _put_real_errors(rated, errors, selected, selected_errors, error_of_item):  
 
 @njit(cache=True, fastmath=REORDER)
 def add_reports(selected, errors, user_vector, sums, counts):  # type: ignore[no-untyped-def]
-    """Add (error × user vector) to the sum of each selected item; return the errors' sum of squares and maximum."""
+    """Add one user's reports to the sums of all reports; return Σ error² and the largest |error|.
+
+    For each selected item, error × user vector is added to its row of `sums`, and 1 to its entry of `counts`.
+    """
     squares, largest = 0.0, 0.0
     for place in range(len(selected)):
         error = user_vector.dtype.type(errors[place])

@@ -24,20 +24,23 @@ REPORTS_PER_SUM = 32  # mean reports of an item in a block, so that clearing and
 
 
 def fake_ranges(problem: GradientProblem) -> FloatArray:
-    """Return every user's ε_g, which sets the range of fake errors, `(n_users,)`; infinite if the model has none."""
+    """Return every user's ε_g, which sets the range of fake errors, `(n_users,)`; infinite without fake errors."""
     if problem.model.learns_from_pairs:
         return np.full(problem.n_users, np.inf)
     return np.array([problem.protocol(user).checked_fake_range() for user in range(problem.n_users)])
 
 
 def profile_caps(problem: GradientProblem) -> IntArray:
-    """Return the largest number of rated items that set permanent bits, `(n_users,)`: the profile cap or all items."""
+    """Return how many rated items of each user count for the permanent bits, at most, `(n_users,)`.
+
+    This is the user's profile cap or, without a cap, the number of all items.
+    """
     selections = selections_of([problem.protocol(user) for user in range(problem.n_users)])
     return np.array([problem.n_items if own.profile_cap is None else own.profile_cap for own in selections])
 
 
 def selection_probabilities(problem: GradientProblem) -> SelectionProbabilities[FloatArray] | None:
-    """Return every user's selection probabilities, 0 for users who send nothing; None if the protocol has none."""
+    """Return all users' selection probabilities, 0 for those who send nothing; None if the protocol selects no items."""
     if problem.protocol(0).selection is None:
         return None
     z = problem.terms.reports_per_client

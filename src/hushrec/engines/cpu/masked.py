@@ -81,7 +81,9 @@ class MaskedPeople:
     ) -> IntArray:
         """Return the sum, before noise, of these people's integer tables in round `number`, all blocks in one vector.
 
-        `present` has one flag per person: whether the device reports.
+        `one` is the round in the plan, `codes` has the encodings of its blocks, and `table` is the public table before
+        it. `present` has one flag per person: whether the device reports. `given` holds uniform numbers for rounding,
+        in tests.
         """
         problem = self._problem
         people = People(*self._used, present, *self._held)
@@ -169,11 +171,11 @@ class CpuMaskedEngine:
         self.learner.learn(sums, survivors)
 
     def public(self) -> Arrays:
-        """Return the arrays of the public table after the last round, by name."""
+        """Return the arrays of the public table after the latest round, by name."""
         return {**vars(self.learner.table()), "round_number": np.array(self.round_number)}
 
     def predictor(self) -> Predictor:
-        """Return the predictor after the last round. Repeated calls return the same object, which caches results."""
+        """Return the predictor after the latest round. Repeated calls return the same object, which caches results."""
         if self._latest is None or self._latest[0] != self.round_number:
             self._latest = self.round_number, self._protocol.make_predictor(self.problem, self.public(), {})
         return self._latest[1]
@@ -219,7 +221,10 @@ class CpuMaskedEngine:
     def sum_integers(
         self, one: Round, codes: Sequence[BlockCode], table: Any, present: BoolArray, given: Given = NOTHING_GIVEN
     ) -> list[IntArray]:
-        """Return, for each block, the sum of all present devices' integers before noise; no real server sees it."""
+        """Return, for each block, the sum of all present devices' integers before noise; no real server sees it.
+
+        `MaskedPeople.sum_integers` explains the arguments.
+        """
         with self._compilation.listening():
             total = self._add_people(one, codes, table, present, given)
         ends = np.cumsum([block.size for block in one.blocks])
@@ -256,7 +261,7 @@ def _only(problem: AnyProblem, wanted: BoolArray) -> Ratings:
 def _layout(one: Round, codes: Sequence[BlockCode], fraction: float) -> tuple[Codes, int]:
     """Return the encoding of a round's blocks as arrays by kind of block, and the number of entries of its table.
 
-    `fraction` limits the norm of a device's blocks to a part of the clip.
+    `fraction` multiplies the clip of every block: 1, or less if people's own budgets are smaller than the run's.
     """
     layout = Codes(
         wanted=np.zeros(kernels.KINDS, np.bool_),

@@ -30,7 +30,10 @@ _LOW = np.uint64(0xFFFFFFFF)
 
 
 class People(NamedTuple):
-    """The ratings of all people; person i has the entries `starts[i]` … `starts[i + 1]` − 1 of `items` and `values`."""
+    """The ratings of all people; person i has the entries `starts[i]` … `starts[i + 1]` − 1 of `items` and `values`.
+
+    The arrays `held_…` have the ratings that devices hold out to measure accuracy, in the same form.
+    """
 
     starts: IntArray  # (n_people + 1,)
     items: IntArray  # ascending for each person
@@ -68,7 +71,7 @@ class Table(NamedTuple):
 
 
 class Given(NamedTuple):
-    """Uniform numbers that devices drew, by person and block; empty arrays if the engine draws them."""
+    """Uniform numbers for random rounding that devices drew, by person and block; empty if the engine draws."""
 
     starts: IntArray  # (n_people + 1,), or empty
     uniforms: FloatArray
@@ -76,7 +79,10 @@ class Given(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def add_people(first, stop, people, codes, table, stream, given, sums):  # type: ignore[no-untyped-def]
-    """Add the integer tables of people `first` … `stop` − 1, without noise, to `sums` (one flat int64 vector)."""
+    """Add the integer tables of people `first` … `stop` − 1, without noise, to `sums` (one flat int64 vector).
+
+    Entries are rounded at random: with the uniform numbers in `given`, or with draws from `stream` if it is empty.
+    """
     for person in range(first, stop):
         begin, end = people.starts[person], people.starts[person + 1]
         if begin == end or not people.present[person]:
@@ -143,7 +149,10 @@ def _add_taste(items, values, unseen, person, codes, table, stream, given, state
 
 @njit(cache=True, nogil=True)
 def _add_items(kind, items, values, weights, scores, person, codes, stream, given, state, sums):  # type: ignore[no-untyped-def]
-    """Add a person's block of numbers per item to `sums`, and its curvature block, whose kind is `kind` + 1."""
+    """Round a person's item block and its curvature block (`kind` + 1), and add both to `sums`.
+
+    `blocks.item_entries` explains `values`, `weights` and `scores`, and `add_block` the other arguments.
+    """
     entries = blocks.item_entries(items, values, weights, scores)
     norm = blocks.norm_of(entries)
     add_block(kind, entries, items, len(scores), person, codes, stream, given, state, sums)
@@ -156,6 +165,7 @@ def add_block(kind, entries, items, width, person, codes, stream, given, state, 
     """Round one person's entries of a block to integers, and add them to `sums`.
 
     With `width` 0 the entries are added in order; otherwise each item of `items` has `width` entries, added at its row.
+    `state` counts the random blocks of `stream` and the numbers in `given` that are used up.
     """
     count = len(entries)
     uniforms = np.empty(count)

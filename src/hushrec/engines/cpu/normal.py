@@ -161,7 +161,8 @@ def _place_in_layers(words, out):  # type: ignore[no-untyped-def]
 def _outside_core(stream, user, block, layer, x):  # type: ignore[no-untyped-def]
     """Return the absolute value of a normal draw that the fast path of `fill_normal` did not accept.
 
-    `block` is the first of the random blocks that only this draw uses.
+    `layer` and `x` are the layer and the position that the fast path drew, and `block` is the first of the random
+    blocks that only this draw uses.
     """
     while True:
         first, second = draw_block(stream, user, block)

@@ -152,7 +152,10 @@ def choose_selected(  # type: ignore[no-untyped-def]
 def answer_pairs(  # type: ignore[no-untyped-def]
     user, begin, rated, choices, given, pairing, streams, user_vector, item_vectors, scratch, pair_scratch
 ):
-    """Compute a user's pairs, and write the reported items with their errors into `scratch`; return their number."""
+    """Compute a user's pairs, and write the reported items with their errors into `scratch`; return their number.
+
+    `begin` is the position of the user's first rating among all ratings.
+    """
     is_rated, partners = pair_scratch.is_rated, pair_scratch.partners[: len(rated)]
     for place in range(len(rated)):
         is_rated[rated[place]] = 1
@@ -223,7 +226,10 @@ def report_block(  # type: ignore[no-untyped-def]
 def answer_one(  # type: ignore[no-untyped-def]
     user, begin, rated, choices, given, pairing, streams, user_vector, item_vectors
 ):
-    """Return the items that one user reports in this round, ascending, and their errors, as in `report_block`."""
+    """Return the items that one user reports in this round, ascending, and their errors, as in `report_block`.
+
+    `begin` is the position of the user's first rating among all ratings.
+    """
     n_items, width = item_vectors.shape
     scratch = make_scratch(n_items, width, len(rated), choices.bits.shape[1], item_vectors)
     pair_scratch = make_pair_scratch(n_items, len(rated))

@@ -29,7 +29,7 @@ _REST_BLOCK, _SUBSET_BLOCK = np.int64(2**30), np.int64(2**31)  # far beyond the 
 
 
 def threshold(probability: float) -> np.uint64:
-    """Return the probability as a multiple of 2^-53, rounded up, so that no bit is flipped too rarely."""
+    """Return the probability times 2^53, rounded up to an integer, so that no bit is flipped too rarely."""
     return np.uint64(math.ceil(probability * 2.0**BITS))
 
 
@@ -38,7 +38,8 @@ def respond(stream, user, bits, if_zero, if_one, words, out):  # type: ignore[no
     """Draw a random bit for each item into `out`, which packs 64 items into a word.
 
     The bit is 1 with probability `if_one` if the item's bit in `bits` is 1, and with probability `if_zero` otherwise.
-    Both probabilities are multiples of 2^-53 (`threshold`). `words` is working memory of `scratch_words` words.
+    Both probabilities are given as integer multiples of 2^-53 (`threshold`). `words` is working memory of
+    `scratch_words` words.
     """
     n_words = len(bits)
     undecided, random = words[:n_words], words[n_words : (_JOINT + 1) * n_words]
@@ -49,7 +50,10 @@ def respond(stream, user, bits, if_zero, if_one, words, out):  # type: ignore[no
 
 @njit(cache=True)
 def _compare_first_bits(bits, if_zero, if_one, random, undecided, out):  # type: ignore[no-untyped-def]
-    """Compare the `_JOINT` highest bits of uniform numbers and probabilities, for all items together."""
+    """Compare the `_JOINT` highest bits of uniform numbers and probabilities, for all items.
+
+    The results are written to `out`; `undecided` gets a 1 for each item whose bits are all equal.
+    """
     for place in range(len(bits)):
         ones = bits[place]
         drawn = _chance(ones, if_zero, if_one, BITS)  # the digit of weight 1 is set if the probability is 1
@@ -64,14 +68,14 @@ def _compare_first_bits(bits, if_zero, if_one, random, undecided, out):  # type:
 
 @njit(inline="always")
 def _chance(ones, if_zero, if_one, weight):  # type: ignore[no-untyped-def]
-    """Return the binary digit of weight 2^(`weight` − 53) of each item's probability, packed 64 items to a word."""
+    """Return the binary digit 2^(`weight` − 53) of the probabilities of 64 items, whose bits are in `ones`."""
     place = np.uint64(weight)
     return (ones & (_ZERO - ((if_one >> place) & _ONE))) | (~ones & (_ZERO - ((if_zero >> place) & _ONE)))
 
 
 @njit(cache=True)
 def _compare_rest(stream, user, bits, if_zero, if_one, undecided, out):  # type: ignore[no-untyped-def]
-    """Compare the remaining bits, for the items that the `_JOINT` highest bits did not decide."""
+    """Compare the lower bits for the items that are `undecided`, and add the results to `out`."""
     block = _REST_BLOCK
     for place in range(len(bits)):
         weight = BITS - _JOINT
@@ -165,8 +169,8 @@ def select_sparse(stream, user, bits, n_items, prob_zero, prob_one, words, items
 def fill_permanent(first_user, stop_user, starts, items, caps, flip, stream, bits):  # type: ignore[no-untyped-def]
     """Fill `bits` with the permanent bits of users `first_user` … `stop_user` − 1 who have ratings.
 
-    The bit of an item is 1 if the user rated it; it is then flipped with probability `flip[user]`. If a user rated more
-    than `caps[user]` items, only that many of them, chosen at random, count as rated.
+    The bit of an item is 1 if the user rated it; it is then flipped with probability `flip[user]` · 2^-53. If a user
+    rated more than `caps[user]` items, only that many of them, chosen at random, count as rated.
     """
     for user in range(first_user, stop_user):
         rated = items[starts[user] : starts[user + 1]]

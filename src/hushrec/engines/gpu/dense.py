@@ -1,9 +1,10 @@
-"""The sums of one round over *all* (user, item) cells in plain PyTorch; tests compare `engines.gpu.fused` with them.
+"""Sums of errors times vectors over *all* (user, item) cells of a round, for users and for items, in plain PyTorch.
 
-In the shapes, g is the number of runs that share their training values, n of users, m of items and k of factors.
-`values` `(n, m)` holds the training rating of each cell, NaN if the user has not rated the item. Work and memory grow
-with n m instead of the number of ratings. For data sets with a few percent of rated cells this is still fast, because
-the sums of errors times vectors are matrix products, and no list is built, sorted or searched.
+Engine `gpu` uses them where the kernels of `engines.gpu.fused` cannot run, and tests compare the two. In the shapes, g
+is the number of runs that share their training values, n of users, m of items and k of factors. `values` `(n, m)` holds
+the training rating of each cell, NaN if the user has not rated the item. Work and memory grow with n m instead of the
+number of ratings. For data sets with a few percent of rated cells this is still fast, because the sums of errors times
+vectors are matrix products, and no list is built, sorted or searched.
 """
 
 import math
@@ -80,7 +81,7 @@ def _log_mass(center: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True, eq=False)
 class UserSums:
-    """The sums over each user's rated items: errors times item vectors, and the mean and deviation of the errors."""
+    """For each user, the sum of error times item vector over the rated items, and the errors' mean and deviation."""
 
     gradients: torch.Tensor  # (g, n, k)
     error_mean: torch.Tensor  # (g, n)
@@ -89,7 +90,7 @@ class UserSums:
 
 @dataclass(frozen=True, eq=False)
 class ItemSums:
-    """The sums of a round's reports for each item, without prior and noise, and each user's sum of squared errors."""
+    """For each item, the sum of error times user vector over its reports, and their number; Σ error² for each user."""
 
     gradients: torch.Tensor  # Σ e u over the reports of each item, (g, m, k)
     counts: torch.Tensor  # reports of each item, (g, m)
@@ -99,7 +100,7 @@ class ItemSums:
 def user_sums(
     values: torch.Tensor, counts: torch.Tensor, user_vectors: torch.Tensor, item_vectors: torch.Tensor
 ) -> UserSums:
-    """Return the sums over each user's rated items; `counts` `(n,)` holds each user's number of rated items."""
+    """Return the `UserSums` of one round; `counts` `(n,)` holds each user's number of rated items."""
     errors = rated_errors(values, user_vectors, item_vectors)  # (g, n, m)
     h = counts.clamp_min(1)
     mean = errors.sum(-1) / h
@@ -130,7 +131,7 @@ def item_sums(
     user_vectors: torch.Tensor,
     item_vectors: torch.Tensor,
 ) -> ItemSums:
-    """Return the sums of all reports: a selected cell reports its real error if it is rated, otherwise its fake one."""
+    """Return the `ItemSums`: a selected cell reports its real error if it is rated, otherwise its fake error."""
     errors = torch.where(values.isnan(), fakes, rated_errors(values, user_vectors, item_vectors))
     errors = torch.where(selected, errors, 0.0)
     return ItemSums(errors.transpose(-1, -2) @ user_vectors, selected.sum(-2), (errors**2).sum(-1))

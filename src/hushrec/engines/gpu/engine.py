@@ -117,7 +117,7 @@ class GpuBatch:
     def held_out_ranks(self, tests: PlacedHeldOut) -> IntArray:
         """Return how each held-out item ranks, for every run, as three counts: `(n_runs, 3, n_tests)`.
 
-        They count the user's other unrated items: those that score higher, those that score the same, and all of them.
+        The counts are of the user's other unrated items: those that score higher, those that score the same, and all.
         """
         splits = tests.splits.tolist()
         return np.stack(
@@ -159,7 +159,10 @@ class GpuBatch:
         return users, items
 
     def _dense_sums(self) -> tuple[dense.UserSums, dense.ItemSums]:
-        """Return the sums of a round, computed one run at a time, which saves memory and still keeps a GPU busy."""
+        """Return a round's sums of errors times vectors, over each user's rated items and over each item's reports.
+
+        Runs are computed one at a time, which saves memory and still keeps a GPU busy.
+        """
         users = [
             dense.user_sums(self._values[self._sets[run]], self._counts[run], *self._vectors(run)) for run in self._runs
         ]
@@ -227,7 +230,10 @@ class GpuBatch:
     def _apply(
         self, user_gradients: torch.Tensor, items: dense.ItemSums, user_noise: torch.Tensor, item_noise: torch.Tensor
     ) -> None:
-        """Update all vectors and totals. Users who take no part and items without reports keep their vectors."""
+        """Update all vectors, privacy losses and counts of reports.
+
+        Users who take no part and items without reports keep their vectors.
+        """
         eta, weight = self._step_sizes(), self._weights
         h, c = self._counts[..., None], items.counts.to(self._dtype)[..., None]
         squared_norms = (self.user_vectors**2).sum(-1)

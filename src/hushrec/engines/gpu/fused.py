@@ -1,8 +1,9 @@
-"""The sums of `engines.gpu.dense` as Triton kernels that keep every (user, item) cell in registers.
+"""Triton kernels for the sums of `engines.gpu.dense` (errors times vectors); they keep each cell in registers.
 
-One program holds a tile of users (or items) and loops over all items (or users). Predictions, random numbers,
-selections and fake errors of a tile stay in registers; for each cell, only the training value and the permanent bit are
-read from GPU memory. Random numbers come from Philox, keyed by the run, the round and the cell.
+A cell is a pair (user, item). One program holds a tile of users (or items) and loops over all items (or users).
+Predictions, random numbers, selections and fake errors of a tile stay in registers; for each cell, only the training
+value and the permanent bit are read from GPU memory. Random numbers come from Philox, keyed by the run, the round and
+the cell.
 """
 
 from dataclasses import dataclass
@@ -263,7 +264,8 @@ def item_sums(
 ) -> ItemSums:
     """Draw selections and fake errors, and return the sums of all reports by item, for every run.
 
-    `keys` `(n_runs,)` holds the keys of this round's random draws. Run number b trains on `values[sets[b]]`.
+    `bits` are the permanent bits, `keys` `(n_runs,)` the keys of this round's random draws, and `law` is the
+    distribution of fake errors. Run number b trains on `values[sets[b]]`.
     `dense.item_sums` computes the same sums from given draws.
     """
     n_runs, n_users, n_factors = user_vectors.shape

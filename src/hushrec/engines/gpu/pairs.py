@@ -1,4 +1,4 @@
-"""The sums of one round of pairwise ranking (model `bpr`) in plain PyTorch, for all users of one run at once.
+"""A round of pairwise ranking (model `bpr`) in plain PyTorch: sums of errors times vectors, for all users of one run.
 
 In the shapes, n is the number of users, m of items, k of factors and r of training ratings. A pair is a rated item j
 and an unrated item j', its partner. Pairs are lists with one entry per rating or per selected cell. The sum of all
@@ -16,7 +16,10 @@ from hushrec.engines.gradient import GradientProblem
 
 @dataclass(frozen=True, eq=False)
 class Profiles:
-    """The training ratings of the users who take part, sorted by user and item."""
+    """The training ratings of the users who take part, sorted by user and item.
+
+    `places`, for each rating user · (n_items + 1) + number of unrated items before it, is searched by `unrated_items`.
+    """
 
     n_items: int
     users: torch.Tensor  # (r,)

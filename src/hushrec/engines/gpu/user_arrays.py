@@ -108,7 +108,7 @@ def runs_at_once(
 
     A run needs its share of the training values (shared by `runs_per_set` runs), permanent bits, vectors and temporary
     arrays. The plain PyTorch version also needs, for one run at a time, about eight numbers per (user, item) cell, and
-    for each pair eight vectors and sixteen numbers of 8 bytes.
+    for each of `n_pairs` pairs (model `bpr`) eight vectors and sixteen numbers of 8 bytes.
     """
     cells = n_users * n_items
     one_run = cells * (1 + 4 / runs_per_set) + 4 * 8 * n_factors * (n_users + n_items)

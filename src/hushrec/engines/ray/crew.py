@@ -27,10 +27,10 @@ class Host:
     def ask(
         self, part: int, make: MakeWorker, source: tuple[Any, ...], function: Callable[..., Any], *arguments: Any
     ) -> Any:
-        """Return function(worker, *arguments) for the worker of a part; make the worker first if this process lacks it.
+        """Return function(worker, *arguments) for the worker of a part.
 
-        All arguments are copied, because arrays in Ray's object store are read-only and kernels are compiled for
-        writable ones.
+        If this process lacks the worker, it is first made by make(*source). All arguments are copied, because arrays in
+        Ray's object store are read-only and kernels are compiled for writable ones.
         """
         if part not in self._workers:
             self._workers[part] = make(*deepcopy(source))

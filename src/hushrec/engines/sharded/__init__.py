@@ -1,4 +1,4 @@
-"""Engines that divide people into parts: each part runs the kernels of engine `cpu`, and its sums are added up.
+"""Engines that divide people into parts: each part sums its people's reports, with the kernels of engine `cpu`.
 
 Results are bit-identical to those of engine `cpu`, for any number of parts and wherever they run (decision 0017).
 Integers may be added in any order. Floating-point sums are kept separate for each block of users of engine `cpu`, and

@@ -53,9 +53,10 @@ def start(worker: GradientWorker) -> tuple[Rows, FloatArray]:
 def report(worker: GradientWorker, number: int, users: Rows, rho: FloatArray, rows: Rows) -> tuple[Any, ...]:
     """Run one round for a part of the users.
 
-    Return the new user vectors, the new privacy losses, a pair (whether all vectors are finite, the largest norm of a
-    report), the number of reports by item, and the sums of each block. The numbers of reports are added up over the
-    blocks, because integers may be added in any order; the floating-point sums are returned block by block.
+    `users` and `rho` are their vectors and privacy losses before round `number`, and `rows` the item rows. Return the
+    new user vectors, the new privacy losses, a pair (whether all vectors are finite, the largest norm of a report), the
+    number of reports by item, and for each block the sums of its reports by item. The numbers of reports are added up
+    over the blocks, because integers may be added in any order; the floating-point sums are returned block by block.
     """
     people, n_blocks = worker.people, len(worker.people.borders) - 1
     people.renew_permanent_bits(number)
@@ -128,7 +129,7 @@ class ShardedGradientEngine(GradientEngine):
         return self._state.users
 
     def public(self) -> Arrays:
-        """Return the item vectors after the last round, by name."""
+        """Return the item vectors after the latest round, by name."""
         return {"item_vectors": self.item_vectors}
 
     def run_round(self) -> None:
@@ -186,7 +187,7 @@ class ShardedGradientEngine(GradientEngine):
         return np.concatenate([self.crew.get(part) for part in parts])
 
     def _added_up(self, blocks: list[Any]) -> Rows:
-        """Return the sum of all blocks, added in their order and in the precision of engine `cpu`."""
+        """Return the sum of the reports of all blocks, added in their order and in the precision of engine `cpu`."""
         wide = isinstance(self.problem.model, FactorizationMachine)
         total: Rows = np.array(self.crew.get(blocks[0]), np.float64 if wide else np.float32)
         for block in blocks[1:]:

@@ -40,7 +40,10 @@ class MaskedWorker:
 def sum_integers(
     worker: MaskedWorker, number: int, one: Round, codes: Sequence[BlockCode], table: Any, present: BoolArray
 ) -> IntArray:
-    """Return the sum, before noise, of the integer tables of the worker's people, all blocks in one vector."""
+    """Return the sum, before noise, of the integer tables of the worker's people, all blocks in one vector.
+
+    `MaskedPeople.sum_integers` explains the arguments.
+    """
     return worker.people.sum_integers(number, one, codes, table, present)
 
 
