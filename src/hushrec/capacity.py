@@ -125,7 +125,10 @@ def masked_training(people: int, items: int, *, epsilon: float, hours: float, it
 def masked_rounds(
     people: int, items: int, *, epsilon: float = 8.0, hours: float = 24.0, item_blocks: int = 1
 ) -> list[Round]:
-    """Return the estimated costs of every round of a masked training of model `gp`, with `hours` hours per round."""
+    """Return the estimated costs of every round of a masked training of model `gp`, with `hours` hours per round.
+
+    The catalogue is divided into `item_blocks` blocks, each learned by a part of the people; ε sets the plan of rounds.
+    """
     mu = run_mu(epsilon, default_delta(people))
     own_items = math.ceil(items / item_blocks)
     plan = choose_plan(people // item_blocks, own_items, TASTE_COLUMNS, mu)

@@ -217,7 +217,7 @@ class Client:
         return self._side.predict(self._private, public)
 
     def rank(self, public: Arrays, predictions: FloatArray) -> FloatArray:
-        """Return the scores of all items by which lists are sorted; larger is better. Must never leave the device."""
+        """Return each item's score for sorting lists, computed from `predictions`. Must never leave the device."""
         return self._side.rank(public, predictions)
 
     @property

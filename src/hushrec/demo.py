@@ -86,7 +86,7 @@ def run_demo(
     """Train with every entry of `SETTINGS`, recommend to one person, and write runs, plots and `report.html` to `out`.
 
     Without the extra `report`, no plots and no page are written. The attacks run in the executor `beside` while this
-    process trains; without an executor they run afterwards.
+    process trains; without an executor they run afterwards. `rounds` replaces the rounds of gradient protocols.
     """
     options = SHAPE if rounds is None else {**SHAPE, "rounds": rounds}
     started = time.perf_counter()
@@ -127,8 +127,8 @@ def shaped(settings: dict[str, Any], shape: dict[str, Any]) -> dict[str, Any]:
 def attack(ratings: Ratings, shape: dict[str, Any], beside: Executor | None) -> Callable[[], list[Record]]:
     """Start the attacks on every entry of `SETTINGS`; return a function that waits for them and returns their records.
 
-    The records are in the order of `SETTINGS`. The executor begins with the last entry, so that two processes do not
-    compile the same kernels first.
+    `shape` holds the options common to all runs. The records are in the order of `SETTINGS`. The executor `beside`
+    begins with the last entry, so that two processes do not compile the same kernels first.
     """
     fewer = {**shape, "rounds": min(shape["rounds"], ATTACKED_ROUNDS)}
     tasks = [partial(quick_audit, ratings, Settings(**shaped(settings, fewer))) for settings in SETTINGS.values()]

@@ -4,7 +4,7 @@
 
     HushrecError
     ├── ParameterError              a parameter is invalid or out of range
-    │   └── ImpossibleBudget        no selection probabilities exist for this budget; has the smallest that works
+    │   └── ImpossibleBudget        no selection probabilities exist for this budget; says which is the smallest
     ├── Diverged                    training diverged: vectors or gradients left the range that every party accepts
     ├── BudgetExceeded              a message would cost more than the ledger's limit
     ├── UnknownEvent                an accountant cannot price this kind of event

@@ -14,19 +14,19 @@ HEADINGS |= {"recall_at_10": "Recall@10", "ndcg_at_10": "NDCG@10"}
 
 
 def rmse(predicted: FloatArray, actual: FloatArray) -> float:
-    """Return the root mean squared error."""
+    """Return the root mean squared error of predicted ratings."""
     _check(predicted, actual)
     return float(np.sqrt(np.mean((predicted - actual) ** 2)))
 
 
 def mae(predicted: FloatArray, actual: FloatArray) -> float:
-    """Return the mean absolute error."""
+    """Return the mean absolute error of predicted ratings."""
     _check(predicted, actual)
     return float(np.mean(np.abs(predicted - actual)))
 
 
 def rating_metrics(predicted: FloatArray, actual: FloatArray) -> dict[str, float]:
-    """Return RMSE and MAE under the names `rmse` and `mae`."""
+    """Return the RMSE and the MAE of predicted ratings under the names `rmse` and `mae`."""
     return {"rmse": rmse(predicted, actual), "mae": mae(predicted, actual)}
 
 
@@ -145,7 +145,7 @@ def shrink(scores: FloatArray, center: FloatArray, support: FloatArray, strength
 def _unrated_scores(
     score: Callable[[IntArray], FloatArray], users: IntArray, starts: IntArray, rated_items: IntArray
 ) -> FloatArray:
-    """Return the scores of these users, with -inf for items that they rated in training."""
+    """Return these users' scores, with -inf for the items rated in training, as `ranking_metrics` has them."""
     scores = np.array(score(users), dtype=np.float64)
     who, cells = _cells_of(users, starts)
     scores[who, rated_items[cells]] = -np.inf
@@ -188,7 +188,8 @@ def held_out_ranks(
     """Return how held-out items rank among unrated items: three arrays `(len(users),)` for `metrics_of_ranks`.
 
     For each user they count the unrated items that score higher than the held-out item, the other unrated items that
-    score the same, and all unrated items besides the held-out one. Scores are computed in blocks of users.
+    score the same, and all unrated items besides the held-out one. `ranking_metrics` explains the arguments. Scores are
+    computed in blocks of users.
     """
     above, tied, others = (np.empty(len(users), dtype=np.int64) for _ in range(3))
     size, start = 1, 0

@@ -380,11 +380,11 @@ def train(
 ) -> Recommender:
     """Train a `Recommender` on the training part of a data set, measure it on the test part, and return it.
 
-    A random fifth of the ratings is held out or, for a model that ranks, one item of each user. The recommender's
-    `record` has metrics, baselines, the learning curve, the budget, and a verdict: whether the run beats the best
-    baseline. With `compare`, the protocols that this protocol declares for comparison are also trained on this split.
-    `patience` enables early stopping: training stops after so many rounds without an improvement on a validation part
-    of the training ratings. `final` holds nothing out, like `Recommender.fit`.
+    A random fifth of the ratings is held out, drawn by `split_seed`, or one item of each user for a model that ranks.
+    The recommender's `record` has metrics, baselines, the learning curve, the budget, and a verdict: whether the run
+    beats the best baseline. With `compare`, the protocols that this protocol declares for comparison are also trained
+    on this split. `patience` enables early stopping: training stops after so many rounds without an improvement on a
+    validation part of the training ratings. `final` holds nothing out, like `Recommender.fit`.
 
     With `out`, the finished run is written to that folder. During training, a checkpoint is written there after every
     `checkpoint_every` rounds; `resume` continues from it, with bit for bit the same result as without the interruption.

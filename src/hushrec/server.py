@@ -151,7 +151,7 @@ class Server:
         self.check_place(sender, address)
         if sender in self._reports:
             raise RemoteProtocolError(
-                "this device has already reported in this phase. Wait for the next one.", code="reported"
+                "this device has already reported in this phase. Wait for the next phase.", code="reported"
             )
         self.side.check(address, sender, message)
 

@@ -62,7 +62,7 @@ class Request:
         return hashlib.sha256(self.body).digest()
 
     def signed_text(self, run_id: str, device: str, nonce: int) -> bytes:
-        """Return the bytes to sign: one line per part, where no part can contain a line break."""
+        """Return the bytes to sign, a line for each thing that the signature covers; none can contain a line break."""
         digest = self.digest.hex()
         parts = ("hushrec request 2", self.method, self.target, run_id, device, nonce, digest)
         return "\n".join(str(part) for part in parts).encode()

@@ -230,7 +230,7 @@ def _unpack_any(body: msgspec.Raw) -> Any:
 
 
 def _array(dtype: Any, shape: str) -> _Part:
-    """Return the encoding of an array, `shape` Row or Table: whole numbers as uint32, others as float32."""
+    """Return the encoding of an array (`shape` is Row or Table): whole numbers as uint32, others as float32."""
     (number,) = typing.get_args(dtype)
     pack, unpack = (_pack_whole, _unpack_whole) if issubclass(number, np.integer) else (_pack_floats, _unpack_floats)
     if shape == Row:

@@ -155,7 +155,8 @@ def get(
     """Download a named set from its publisher and unpack it; return its folder.
 
     `destination` is a data folder, by default the user's cache; `address` replaces the publisher's URL. `progress` is
-    called with the number of bytes received and, if known, the total. Show `lookup(name).licence` to the user first.
+    called with the number of bytes received and, if known, the total; `timeout` is in seconds. Show
+    `lookup(name).licence` to the user first.
     """
     entry = lookup(name)
     folder = Path(destination) if destination else cache_dir()

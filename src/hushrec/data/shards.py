@@ -61,7 +61,7 @@ def write_shards(ratings: Ratings, folder: str | Path, ratings_per_shard: int = 
 
 
 def cut_people(counts: IntArray, ratings_per_shard: int) -> list[int]:
-    """Return the first person of every shard of about `ratings_per_shard` ratings, followed by the number of people."""
+    """Return the first person of each shard, then the number of people; `counts` are the ratings per person."""
     starts = np.concatenate([[0], np.cumsum(counts)])
     n_shards = max(1, round(int(starts[-1]) / ratings_per_shard))
     cuts = np.searchsorted(starts, starts[-1] * np.arange(1, n_shards) / n_shards)

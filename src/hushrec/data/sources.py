@@ -128,7 +128,10 @@ def is_made(source: str | Path) -> bool:
 
 
 class File(NamedTuple):
-    """A file of ratings, and the file or table that describes its items."""
+    """A file of ratings, and the file or table that describes its items.
+
+    `name` is the name of the data set; `is_named` says that it is a named set, whose scale is known.
+    """
 
     name: str  # of the data set
     path: Path

@@ -132,7 +132,7 @@ def synthetic(n_users: int = 300, n_items: int = 400, n_ratings: int = 18_000, s
 def stream(
     n_users: int = 300, n_items: int = 400, n_ratings: int = 18_000, seed: int = 0, *, users_per_block: int = 256
 ) -> Iterator[Block]:
-    """Yield the ratings of `synthetic` in blocks of users, with only one block in memory at a time."""
+    """Yield the ratings of `synthetic` in blocks of `users_per_block` users, with only one block in memory."""
     if users_per_block < 1:
         raise ParameterError(f"users_per_block must be at least 1, got {users_per_block}.")
     return _stream(_make_world(Shape(n_users, n_items, n_ratings, seed)), users_per_block)
@@ -199,7 +199,7 @@ def _draw_genres(rng: np.random.Generator, n_items: int) -> BoolArray:
 
 
 def _draw_activity(rng: np.random.Generator, shape: Shape) -> IntArray:
-    """Return the number of ratings of each user: a minimum plus a log-normal share of the rest, up to a maximum."""
+    """Return the number of ratings of each user: a minimum plus a log-normal part of the rest, up to a maximum."""
     most = max(int(MOST_OF_ITEMS * shape.n_items), -(-shape.n_ratings // shape.n_users))
     fewest = min(FEWEST_PER_USER, shape.n_ratings // shape.n_users)
     weights = np.exp(ACTIVITY_SPREAD * rng.standard_normal(shape.n_users))

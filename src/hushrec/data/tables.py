@@ -44,7 +44,8 @@ class Table:
     """Rows of a file, with their line numbers for error messages.
 
     `names` holds the column names of a Parquet file or a table in memory. It is None for a text file, because the
-    caller decides whether the first line is a header.
+    caller decides whether the first line is a header. `lines` holds the line number of each row; if it is None, the
+    rows are consecutive lines from `first_line` on.
     """
 
     path: Path
@@ -197,7 +198,10 @@ def _single_character_separator(path: Path, data: bytes) -> tuple[bytes, str]:
 def _quoted_tables(
     path: Path, blocks: Iterator[Block], separator: str, shape: Shape | None, at_once: int | None
 ) -> Iterator[Table]:
-    """Yield the tables of text in which quotes are needed, read with `csv`, which knows the line of each row."""
+    """Yield the tables of text in which quotes are needed, read with `csv`, which knows the line of each row.
+
+    `shape` is the form of earlier blocks, None at the beginning; a table has about `at_once` bytes.
+    """
     first = next(blocks)
     next_line = first.first_line
     texts = (line for block in chain([first], blocks) for line in block.data.decode("utf-8").split("\n"))
@@ -238,7 +242,10 @@ def _quotes_are_needless(data: bytes, separator: str) -> bool:
 
 
 def _parquet_batches(path: Path, raw: Iterator[bytes], at_once: int | None) -> Iterator[Table]:
-    """Yield tables from Parquet data. A child process decodes them, because polars aborts on some damaged files."""
+    """Yield tables from Parquet data. A child process decodes them, because polars aborts on some damaged files.
+
+    `raw` is the decompressed file, and `at_once` sets the rows per table, as in `read_batches`.
+    """
     step, n_rows = 0 if at_once is None else max(1, at_once // BYTES_PER_ROW), 0
     with _plain_file(path, raw) as plain, _decoding(plain, step) as child:
         assert child.stdout is not None

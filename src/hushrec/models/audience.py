@@ -137,7 +137,7 @@ def fill_kernel_row(own, places, out):  # type: ignore[no-untyped-def]
 def crowd_density(counts, places):  # type: ignore[no-untyped-def]
     """Return the density of everybody's items at each item j, Σ n_i k(i, j) / Σ n_i, `(n_items,)`.
 
-    n_i is the number of people who chose item i, and k(i, j) the similarity of `fill_kernel`.
+    n_i, an entry of `counts`, is the number of people who chose item i, and k(i, j) the similarity of `fill_kernel`.
     """
     found, total = counts.copy(), 0.0  # k(j, j) = 1; the loop computes k once for each pair of items
     for i in range(len(counts)):
@@ -176,7 +176,10 @@ def choice_of(log_weights):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def feature_variances(log_counts, features):  # type: ignore[no-untyped-def]
-    """Return the mean square of each feature over everybody's items, `(n_features,)`."""
+    """Return the mean square of each feature over everybody's items, `(n_features,)`.
+
+    `log_counts` holds the logarithm of each item's number of people.
+    """
     chances = choice_of(log_counts)
     found = np.zeros(len(features))
     for k in range(len(features)):
@@ -211,7 +214,10 @@ def preferred(items, ranking):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def score_items(items, description, ranking, kernel):  # type: ignore[no-untyped-def]
-    """Return the score of every item for a person who chose `items`, `(n_items,)`; log popularity if there are none."""
+    """Return the score of every item for a person who chose `items`, `(n_items,)`; log popularity if there are none.
+
+    The beginning of this module has the formula; `own_density` explains `kernel`.
+    """
     scores = ranking.log_counts.copy()
     if len(items) == 0:
         return scores

@@ -197,7 +197,7 @@ class FactorizationMachine(MatrixFactorization):
         divided by the number of these reports, minus the prior term of the row. Here x is the value of the attribute
         for the item, 1 for the item's own row, and e_1 and e_2 are the item's symmetric polynomials of the same order
         as v. Reports already contain the prior term of the item's row, so it is first removed from `sums`; w_0 has no
-        prior. The noise in the reports stays.
+        prior. The noise in the reports stays. `MatrixFactorization.move_items` explains the arguments.
         """
         items, columns = self._split(table)
         data = sums + counts[:, None] * prior * items
@@ -212,7 +212,7 @@ class FactorizationMachine(MatrixFactorization):
         return np.concatenate([*moved, table[-1:] + constant])
 
     def _item_sums(self, columns: FloatArray, data: FloatArray) -> FloatArray:
-        """Return the sums of the formula in `move_items` for the rows of items, where x = 1."""
+        """Return the sums of the formula in `move_items` for the rows of items, where x = 1; `data` has (s, S², S³)."""
         _, x, x2, _ = self._powers
         others, moves, s = _over_columns(x, columns), data.copy(), data[:, :1]  # e_1 − v of the item itself
         moves[:, self._second] += s * others[:, self._second]
@@ -223,7 +223,7 @@ class FactorizationMachine(MatrixFactorization):
         return moves
 
     def _column_sums(self, items: FloatArray, columns: FloatArray, data: FloatArray) -> FloatArray:
-        """Return the sums of the formula in `move_items` for the rows of attributes."""
+        """Return the sums of the formula in `move_items` for the rows of attributes; `data` has (s, S², S³)."""
         _, x, x2, x3 = self._powers
         e1, s = items + _over_columns(x, columns), data[:, :1]
         moves = _over_items(x, data)

@@ -206,7 +206,7 @@ def list_scores(predicted: FloatArray, log_counts: FloatArray, offsets: FloatArr
 
 
 def in_threads(work: Callable[[int, int], None], count: int, per_task: int = PEOPLE_PER_TASK) -> None:
-    """Call work(first, stop) in a thread pool, for consecutive ranges of `per_task` that cover 0 … `count` − 1."""
+    """Call work(first, stop) in a thread pool, for ranges of `per_task` numbers that cover 0 … `count` − 1."""
     with ThreadPoolExecutor(numba.get_num_threads()) as threads:
         list(threads.map(lambda first: work(first, min(first + per_task, count)), range(0, count, per_task)))
 
@@ -264,7 +264,7 @@ def _predict_people(people, starts, wanted, first, stop, table, ratings, alphas,
 
 @njit(cache=True, nogil=True)
 def _predict_profile(items, values, table, n_words):  # type: ignore[no-untyped-def]
-    """Return the predicted rating and its standard deviation for every item, `(n_items, 2)`."""
+    """Return each item's predicted rating and its deviation, `(n_items, 2)`, for a person with these ratings."""
     titles = (table.title_starts, table.title_columns, table.title_weights)
     kernel = (table.kernel[0], table.kernel[1])
     words = np.zeros(n_words)

@@ -1,4 +1,4 @@
-"""The server side of a gradient run on engine `cpu`: it computes the new item vectors from the sums of a round."""
+"""The server side of a gradient run on engine `cpu`: it computes item vectors from the sums of a round's reports."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple

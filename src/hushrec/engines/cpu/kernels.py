@@ -103,7 +103,7 @@ class Scratch(NamedTuple):
 
 @njit(cache=True)
 def make_scratch(n_items, width, most_rated, n_words, like):  # type: ignore[no-untyped-def]
-    """Return new working memory for one block of users; `like` is an array with the number type of the vectors."""
+    """Return working memory for users with at most `most_rated` ratings; `like` has the number type of vectors."""
     return Scratch(
         errors=np.empty(most_rated, like.dtype),
         error_of_item=np.full(n_items, np.nan, like.dtype),
@@ -272,7 +272,7 @@ def update_user(user, user_vector, n_rated, step, given, streams, scratch, updat
 def report_block(  # type: ignore[no-untyped-def]
     first_user, stop_user, profiles, choices, given, streams, step, vectors, outcome, sums, counts
 ):
-    """Compute the reports of one block of users; return the largest norm |e| ‖u‖ of a report.
+    """Compute the reports of users `first_user` … `stop_user` − 1; return the largest norm |e| ‖u‖ of a report.
 
     Each selected item is reported with e u, its error times the user vector. `sums` `(n_items, width)` and `counts`
     `(n_items,)` are overwritten with the sums of e u and the numbers of reports of this block. `outcome` gets the new

@@ -40,7 +40,7 @@ def profile_caps(problem: GradientProblem) -> IntArray:
 
 
 def selection_probabilities(problem: GradientProblem) -> SelectionProbabilities[FloatArray] | None:
-    """Return all users' selection probabilities, 0 for those who send nothing; None if the protocol selects no items."""
+    """Return all users' selection probabilities, 0 for those who send nothing; None if the protocol has none."""
     if problem.protocol(0).selection is None:
         return None
     z = problem.terms.reports_per_client

@@ -46,7 +46,10 @@ class PairScratch(NamedTuple):
 
 @njit(cache=True)
 def make_pair_scratch(n_items, most_rated):  # type: ignore[no-untyped-def]
-    """Return new working memory for one block of users."""
+    """Return new working memory for one block of users.
+
+    `most_rated` is the largest number of ratings of one user.
+    """
     return PairScratch(
         partners=np.empty(most_rated, np.uint32),
         is_rated=np.zeros(n_items, np.uint8),

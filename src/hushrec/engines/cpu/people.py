@@ -60,7 +60,7 @@ class People:
         """Compute every user's report; return new user vectors and privacy losses, and the largest norm of a report.
 
         An item is reported with e u, its error times the user vector. `sums` `(n_blocks, n_items, width)` and `counts`
-        `(n_blocks, n_items)` are filled with the sums and numbers of reports of each block.
+        `(n_blocks, n_items)` are filled with the sums of e u and the numbers of reports of each block.
         """
         outcome = Outcome(vectors.users.copy(), np.zeros(self.problem.n_users))
         streams, step = make_streams(self.problem, round_number), make_step(self.problem, round_number, self._dtype)

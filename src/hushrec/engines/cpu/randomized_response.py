@@ -68,7 +68,10 @@ def _compare_first_bits(bits, if_zero, if_one, random, undecided, out):  # type:
 
 @njit(inline="always")
 def _chance(ones, if_zero, if_one, weight):  # type: ignore[no-untyped-def]
-    """Return the binary digit 2^(`weight` − 53) of the probabilities of 64 items, whose bits are in `ones`."""
+    """Return a binary digit of 64 items' probabilities: of `if_one` where `ones` has a 1, else of `if_zero`.
+
+    The digit has the weight 2^(`weight` − 53).
+    """
     place = np.uint64(weight)
     return (ones & (_ZERO - ((if_one >> place) & _ONE))) | (~ones & (_ZERO - ((if_zero >> place) & _ONE)))
 
@@ -140,8 +143,9 @@ def list_items(bits, n_items, items):  # type: ignore[no-untyped-def]
 def select_sparse(stream, user, bits, n_items, prob_zero, prob_one, words, items):  # type: ignore[no-untyped-def]
     """Select the items that a user reports, for small probabilities; write them to `items`, return their number.
 
-    Candidates are drawn with the larger of the two probabilities, by geometric gaps between them. A candidate is then
-    kept with the ratio of its own probability to the larger one.
+    The probability is `prob_one` if the item's bit in `bits` is 1, otherwise `prob_zero`. Candidates are drawn with the
+    larger of the two probabilities, by geometric gaps between them. A candidate is then kept with the ratio of its own
+    probability to the larger one.
     """
     rate = max(prob_zero, prob_one)
     if rate == 0.0:

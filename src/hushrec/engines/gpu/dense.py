@@ -119,7 +119,8 @@ def select_cells(
 ) -> torch.Tensor:
     """Return whether each (user, item) cell is selected, `(g, n, m)`: runs, users, items.
 
-    A cell is selected with probability `prob_send_one` if its permanent bit is 1, otherwise with `prob_send_zero`.
+    A cell is selected with probability `prob_send_one` if its permanent bit is 1, otherwise with `prob_send_zero`;
+    `uniform` holds a uniform number for each cell.
     """
     return uniform < torch.where(bits, prob_send_one[..., None], prob_send_zero[..., None])
 

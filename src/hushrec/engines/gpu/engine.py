@@ -220,7 +220,7 @@ class GpuBatch:
         """Return the noise of user vectors and item vectors in this round.
 
         With step size η, the variance of the noise is η / (number of ratings) for a user and η / (number of reports)
-        for an item.
+        for an item; `counts` has the numbers of reports.
         """
         eta, h = self._step_sizes(), self._counts[..., None].clamp_min(1)
         users = self._normal(Purpose.USER_NOISE, self.n_users) * (eta / h).sqrt()

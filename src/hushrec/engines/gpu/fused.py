@@ -231,7 +231,7 @@ def user_sums(
     """Return, for every run, sums over each user's rated items: errors times item vectors, and moments of the errors.
 
     Run number b trains on `values[sets[b]]`; `counts` `(n_runs, n_users)` holds the numbers of rated items.
-    `dense.user_sums` computes the same for one run.
+    `precision` is Triton's mode of matrix products. `dense.user_sums` computes the same for one run.
     """
     n_runs, n_users, n_factors = user_vectors.shape
     users, items = _padded(user_vectors), _padded(item_vectors)

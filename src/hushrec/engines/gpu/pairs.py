@@ -18,7 +18,8 @@ from hushrec.engines.gradient import GradientProblem
 class Profiles:
     """The training ratings of the users who take part, sorted by user and item.
 
-    `places`, for each rating user · (n_items + 1) + number of unrated items before it, is searched by `unrated_items`.
+    For each rating, `places` is user · (n_items + 1) + the number of unrated items before the rated one;
+    `unrated_items` searches it.
     """
 
     n_items: int
@@ -98,7 +99,7 @@ def both_ends(profiles: Profiles, partners: torch.Tensor, errors: torch.Tensor) 
 def selected_partners(
     profiles: Profiles, users: torch.Tensor, is_rated: torch.Tensor, uniform: torch.Tensor
 ) -> torch.Tensor:
-    """Return a random partner for each selected item: an unrated one if the item is rated, else a rated one."""
+    """Map uniform numbers to partners of selected items: an unrated one if the item is rated, else a rated one."""
     return torch.where(is_rated, profiles.unrated_items(users, uniform), profiles.rated_items(users, uniform))
 
 

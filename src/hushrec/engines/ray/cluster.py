@@ -30,8 +30,8 @@ QUIET = {
 def cluster(address: str | None = None, workers: int | None = None, *, dashboard: bool = False) -> Iterator[None]:
     """Connect to the Ray cluster at `address` or start one on this machine; disconnect when the block ends.
 
-    A new cluster has `workers` workers, by default one per core. A program that has called `ray.init` itself does not
-    need this context manager.
+    A new cluster has `workers` workers, by default one per core, and with `dashboard` Ray's web page. A program that
+    has called `ray.init` itself does not need this context manager.
     """
     if workers is not None and workers < 1:
         raise ParameterError(f"workers must be at least 1, got {workers}.")

@@ -51,7 +51,7 @@ class Crew(Protocol):
         """Make a value available to all workers; return a reference that `ask` accepts as an argument."""
 
     def ask(self, part: int, function: Callable[..., Any], *arguments: Any, n_results: int = 1) -> Any:
-        """Start function(worker, *arguments) on the worker of a part; return a reference to each result."""
+        """Start function(worker, *arguments) on a part's worker; return references to its `n_results` results."""
 
     def get(self, result: Any) -> Any:
         """Wait for the value of a reference and return it."""
