@@ -3,7 +3,7 @@
 A masked round of a device in a cohort of n devices, with a table of d numbers over m items and k neighbours:
 
     bytes up      4 d + u k                             u bytes of shares, keys and signatures per neighbour
-    bytes down    4 m (L + 5) + r n                     public table, L + 5 numbers per item; r bytes per roster member
+    bytes down    4 m (L + 5) + r n                     item rows of length L and 5 numbers; r bytes per roster member
     processor     a + b d + c n, plus a fixed cost of the HTTPS requests
 
 `Measured` holds the constants u, r, a, b and c.

@@ -1,6 +1,6 @@
 """Records of an experiment on disk: `runs.parquet` has one row per run, `experiment.json` what several runs share.
 
-In memory each record has the form of `train --json`, so that reports read single runs and experiments in the same way.
+In memory each record has the form of `train --json`, so that report pages treat single runs and experiments alike.
 On disk a budget is stored once per setting and a baseline once per split, so that hundreds of curves take less than a
 megabyte.
 """

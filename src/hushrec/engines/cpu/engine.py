@@ -206,5 +206,6 @@ class CpuEngine(GradientEngine):
 def _checked_users(problem: GradientProblem, users: Sequence[int]) -> list[int]:
     active = set(problem.active_users.tolist())
     if not active.issuperset(users):
-        raise ParameterError("record_users must hold only users who take part in training.")
+        others = len(set(users) - active)
+        raise ParameterError(f"record_users must hold only users who take part, but {others} do not. Leave them out.")
     return sorted({int(user) for user in users})

@@ -31,7 +31,7 @@ def fake_ranges(problem: GradientProblem) -> FloatArray:
 
 
 def profile_caps(problem: GradientProblem) -> IntArray:
-    """Return how many rated items of each user count for the permanent bits, at most, `(n_users,)`.
+    """Return, for each user, the largest number of rated items that count for the permanent bits, `(n_users,)`.
 
     This is the user's profile cap or, without a cap, the number of all items.
     """

@@ -1,7 +1,7 @@
 """The device side of a gradient run on engine `cpu`: ratings, selections and reports of all people or a part of them.
 
 A part counts its users from 0 but keys their random streams by their numbers in the whole run. Therefore the draws of
-every user, and the sums of every block of users, are bit-identical however people are divided into parts.
+every user, and the summed reports of every block of users, are bit-identical however people are divided into parts.
 """
 
 from collections.abc import Callable, Mapping
