@@ -103,7 +103,7 @@ def _roles(width: int) -> list[tuple[int, str]]:
 
 
 def _id_or_value(column: npt.NDArray[Any], role: str) -> Any:
-    """Return a column as polars input; ids that are whole floats become integers, so that 4 and 4.0 are the same id."""
+    """Return a column as polars input; ids (any `role` but rating) that are whole floats become integers: 4.0 is 4."""
     if column.dtype.kind in "OUS":
         return [str(value) for value in column] if role != "rating" else [float(value) for value in column]
     if role != "rating" and column.dtype.kind == "f" and np.all(column == np.floor(column)):

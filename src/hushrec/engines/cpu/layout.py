@@ -123,7 +123,7 @@ def make_step(problem: GradientProblem, round_number: int, dtype: npt.DTypeLike)
 
 
 def make_streams(problem: GradientProblem, round_number: int) -> Streams:
-    """Return the random streams of one round. The stream of item noise is keyed by item, the others by user."""
+    """Return the random streams of one round. The stream of item noise is keyed by item, the other streams by user."""
     return Streams(
         selection=user_stream(problem, Purpose.SELECTION, round_number),
         fake_errors=user_stream(problem, Purpose.FAKE_ERRORS, round_number),

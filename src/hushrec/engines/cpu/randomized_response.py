@@ -101,7 +101,7 @@ def scratch_words(n_words):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def count_ones(word):  # type: ignore[no-untyped-def]
-    """Return the number of ones in a `uint64`."""
+    """Return the number of bits that are 1 in a `uint64`."""
     word = word - ((word >> _ONE) & _PAIRS)
     word = (word & _FOURS) + ((word >> np.uint64(2)) & _FOURS)
     word = (word + (word >> np.uint64(4))) & _BYTES
@@ -110,7 +110,7 @@ def count_ones(word):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def lowest_bit(word):  # type: ignore[no-untyped-def]
-    """Return the position of the lowest one in a `uint64`; 64 if there is none."""
+    """Return the position of the lowest bit that is 1 in a `uint64`; 64 if no bit is."""
     return np.uint64(count_ones((word & (~word + _ONE)) - _ONE))
 
 

@@ -304,6 +304,6 @@ def held_out_errors(
 
 
 def _padded(vectors: torch.Tensor) -> torch.Tensor:
-    """Return the vectors padded with zeros to a power of two of factors, at least 16, as matrix units require."""
+    """Return the vectors padded with zeros to a length that is a power of 2 and at least 16, for the matrix units."""
     width = max(16, triton.next_power_of_2(vectors.shape[2]))
     return torch.nn.functional.pad(vectors, (0, width - vectors.shape[2])).contiguous()
