@@ -26,7 +26,11 @@ FEWEST_RATINGS = 12
 
 @dataclass(frozen=True, eq=False)
 class Canaries:
-    """The people with canary ratings, the two possible items of each canary, and the coins, hidden from the attacks."""
+    """The people with canary ratings (`users`), the two possible items of each canary, and the coins.
+
+    Canary i is a rating of person `users[rows[i]]`. The rated item is `heads[i]` if `coins[i]`, otherwise `tails[i]`.
+    Attacks do not see the coins.
+    """
 
     users: IntArray
     rows: IntArray = field(repr=False)  # position in `users` of each canary
@@ -69,7 +73,7 @@ def plant(
 def judge_canaries(
     attack: Attack, observation: Observation, canaries: Canaries, problem: GradientProblem
 ) -> list[Finding]:
-    """Return two findings: the lower bound on ε, and the share of coins that the attack guesses correctly.
+    """Return two findings: the lower bound on ε, and the fraction of coins that the attack guesses correctly.
 
     The attack guesses that the item with the higher score is the rated one, and abstains if the scores are equal. The
     reports of `observation` must be those of `canaries.users`. Return no finding if the attack does not apply.

@@ -28,7 +28,7 @@ MOST_FITTED = 1500  # largest number of amplitudes in one fit
 
 @dataclass(frozen=True)
 class ErrorLaw:
-    """The fitted distributions of real and of fake errors in a few neighbouring rounds, and the share of real ones.
+    """The fitted distributions of real and of fake errors in a few neighbouring rounds, and the fraction of real ones.
 
     They are distributions of amplitudes: errors times the norm of the user vector, plus noise.
     """
@@ -76,9 +76,9 @@ def _normal(x: FloatArray, mean: float, deviation: FloatArray | float) -> FloatA
 
 
 def fit_laws(parts: tuple[ReportParts, ...], epsilon_g: float) -> list[ErrorLaw]:
-    """Return one `ErrorLaw` per report, fitted by maximum likelihood; the reports in a block share one law.
+    """Return one `ErrorLaw` per report, fitted by maximum likelihood; all reports of a block have the same law.
 
-    The blocks are those of `growing_blocks`.
+    A block is a range of consecutive reports (`growing_blocks`).
     """
     laws: list[ErrorLaw] = []
     guess: ErrorLaw | None = None

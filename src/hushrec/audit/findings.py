@@ -14,6 +14,7 @@ class Finding:
     """The success of one attack on one protocol by one metric; fields that do not apply are None.
 
     `interval` is the 95 % confidence interval of `value`, and `chance` is the value of a guess without the attack.
+    `target` is what the attack tries to recover, one of `TARGETS`, and `claim` the privacy claim that it tests.
     """
 
     protocol: str

@@ -73,7 +73,10 @@ def judge_existence(
 
 
 def mean_roc(scores: FloatArray, rated: BoolArray) -> FloatArray:
-    """Return the true-positive rate at each of `FALSE_RATES`, averaged over people."""
+    """Return the true-positive rate at each false-positive rate of `FALSE_RATES`, averaged over people.
+
+    `scores` and `rated` have the shape `(n_victims, n_items)`.
+    """
     curves = [np.interp(FALSE_RATES, *roc(row, labels)) for row, labels in zip(scores, rated, strict=True)]
     return np.asarray(np.mean(curves, axis=0).round(4))
 
@@ -81,9 +84,9 @@ def mean_roc(scores: FloatArray, rated: BoolArray) -> FloatArray:
 def _value(
     attack: Attack, observation: Observation, guess: FloatArray, truth: Truth, rng: np.random.Generator
 ) -> list[Finding]:
-    """Return a finding on the values of all ratings: the share recovered exactly.
+    """Return a finding on the values of all ratings: the fraction that the attack recovers exactly.
 
-    On a continuous scale it is the share of error removed (see `value_scores`). If some ratings were not reported, a
+    On a continuous scale it is the fraction of error removed (see `value_scores`). If some ratings were not reported, a
     second finding is about the reported ones only.
     """
     score = ValueScore.on(truth.ratings[truth.rated], observation.levels)
@@ -150,7 +153,7 @@ def abs_cosines(left: FloatArray, right: FloatArray) -> FloatArray:
 
 
 def top_items(vectors: FloatArray, truth: Truth) -> IntArray:
-    """Return the ten unrated items with the highest scores for each user vector."""
+    """Return the ten unrated items with the highest scores for each user vector, `(n_victims, 10)`."""
     scores = vectors @ truth.item_vectors.T
     scores[truth.rated] = -np.inf
     return np.asarray(np.argsort(-scores, axis=1, kind="stable")[:, :TOP])
@@ -190,7 +193,7 @@ def judge_count(
 
 
 def judge_linkage(attack: LinkRounds | LinkEnrolments, protocol: str, scores: FloatArray) -> Finding:
-    """Return the share of people whose two messages are matched by the best one-to-one assignment.
+    """Return the fraction of people whose two messages are matched by the best one-to-one assignment.
 
     `scores[i, j]` is the evidence that message i of the first set and message j of the second come from the same
     person. True pairs are on the diagonal.
@@ -246,8 +249,9 @@ def _attribute(
 ) -> list[Finding]:
     """Return two findings about one attribute: the AUC and the accuracy of the guesses.
 
-    With two classes the AUC is that of the second class, otherwise the mean over all classes with at least 20 people.
-    `chance` of the accuracy is that of always guessing the most common class.
+    `scores` and `targets`, `(n_people, n_classes)`, hold the guesses and the truth (0 or 1), and `right` is the number
+    of correct guesses. With two classes the AUC is that of the second class, otherwise the mean over all classes with
+    at least 20 people. The accuracy's `chance` is that of always guessing the most common class.
     """
     n_people, n_classes = targets.shape
     judged = range(1, 2) if n_classes == 2 else [k for k in range(n_classes) if targets[:, k].sum() >= 20]

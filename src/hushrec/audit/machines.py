@@ -53,7 +53,7 @@ class MachineParts(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class MachineReading:
-    """What an attack recovers from all reports of one person: ratings, sizes of errors, and taste vector."""
+    """What an attack recovers from all reports of one person: ratings, mean |error| of each item, and taste vector."""
 
     ratings: FloatArray = field(repr=False)  # (n_items,), NaN for items that were not reported
     sizes: FloatArray = field(repr=False)  # mean |e| of each item over its reports; 0 for items without a report
@@ -63,7 +63,7 @@ class MachineReading:
 def take_apart(
     model: FactorizationMachine, announcement: ItemVectors, report: MaybeReport, direction: FloatArray | None = None
 ) -> MachineParts | None:
-    """Return the decomposition of an report of model `fm`, or None if it has no item or no usable direction.
+    """Return the decomposition of a report of model `fm`, or None if it has no item or no usable direction.
 
     The vector (1, u), with the person's taste vector u, comes from `direction` or, by default, from the report itself.
     """
@@ -87,11 +87,12 @@ def read_reports(
     *,
     follows_bias: bool,
 ) -> MachineReading:
-    """Return the ratings, the sizes of errors and the taste vector that one person's reports reveal.
+    """Return the ratings, the mean |error| of each item and the taste vector that one person's reports reveal.
 
     `levels` holds the ratings that people can give. Set `follows_bias` if every report holds all rated items. The
-    attack then adds up the moves of the person's bias and reads the last report. Otherwise an report holds a few rated
-    items among fake ones, and the attack reads the last `RECENT` reports together, along one common direction.
+    attack then adds up the moves of the person's bias and reads the last report. Otherwise a report holds a few rated
+    items among fake ones, and the attack reads the last reports (`RECENT` of them) together, along one common
+    direction.
     """
     pairs = list(zip(announcements, reports, strict=True))
     direction = None if follows_bias else pooled(pairs[-RECENT:])
@@ -110,7 +111,7 @@ def read_reports(
 
 
 def pooled(pairs: Sequence[tuple[ItemVectors, MaybeReport]]) -> FloatArray | None:
-    """Return the common direction (first singular vector) of several reports, or None if all of them are empty."""
+    """Return the common direction (first singular vector) of the reports in `pairs`, or None if all are empty."""
     rows = [without_prior(announcement, report)[0] for announcement, report in pairs if report is not None]
     return first_direction(np.concatenate(rows)) if rows else None
 
@@ -143,8 +144,9 @@ def _means(parts: Sequence[tuple[IntArray, FloatArray]], n_items: int) -> FloatA
 def likely_bias(values: FloatArray, sizes: FloatArray, near: float, levels: RatingLevels, *, wide: bool) -> float:
     """Return the bias close to `near` that brings values + bias closest to ratings that people can give (`levels`).
 
-    With `wide`, the search range is larger and some values may come from fake errors. Values with larger errors, which
-    are more likely real, then get more weight, and common ratings are preferred.
+    `values` are recovered ratings minus the bias, one per item, and `sizes` the mean |error| of each item. With `wide`,
+    the search range is larger and some values may come from fake errors. Values with larger errors, which are more
+    likely real, then get more weight, and common ratings are preferred.
     """
     tried = near + (WIDE if wide else BIASES)
     weights = sizes**2 if wide else np.ones(len(values))

@@ -31,7 +31,7 @@ CLAIM = "none: a malicious server is not covered; devices refuse tables of absur
 
 
 class CraftedTable(Protocol):
-    """A way to choose the item vectors to send to one victim, from what the victim's reports so far reveal."""
+    """A way to choose the item vectors to send to one victim, given the victim's reports so far (`seen`)."""
 
     @property
     def name(self) -> str: ...
@@ -95,7 +95,10 @@ def _unit_rows(rows: FloatArray) -> FloatArray:
 def attack_devices(
     problem: GradientProblem, observation: Observation, victims: IntArray, *, rounds: int, rng: np.random.Generator
 ) -> list[Finding]:
-    """Return, for each crafted table, how much of the victims' ratings it reveals in a few rounds of new devices."""
+    """Return one finding per crafted table: how much it reveals of the victims' ratings in `rounds` rounds.
+
+    Each attack runs against new devices that hold the victims' ratings.
+    """
     protocol, levels = observation.protocol, observation.levels
     return [_attack(table, problem, protocol, levels, victims, rounds, rng) for table in CRAFTED]
 

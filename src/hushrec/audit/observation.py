@@ -29,15 +29,16 @@ MaybeReport = GradientReport | None  # None: the device reported no item in that
 class Observation:
     """Everything that a server sees of one run: its own announcements, and the reports of a few people, the victims.
 
-    The attacker knows the protocol and its budgets, but not the probabilities that a device calibrates from its own
-    number of ratings.
+    `crowd` holds the last reports of many people, `finish_seconds` how long each report took, and `levels` the ratings
+    that people can give. The attacker knows the protocol and its budgets, but not the probabilities that a device
+    calibrates from its own number of ratings.
     """
 
     protocol: GradientProtocol
     announcements: tuple[ItemVectors, ...] = field(repr=False)  # one per round, in order
     reports: tuple[tuple[MaybeReport, ...], ...] = field(repr=False)  # per victim, per round
     crowd: tuple[tuple[MaybeReport, ...], ...] = field(repr=False)  # per person of a crowd, per round of the last few
-    popularity: FloatArray = field(repr=False)  # (n_items,) share of *other* people who rated each item
+    popularity: FloatArray = field(repr=False)  # (n_items,) fraction of *other* people who rated each item
     finish_seconds: FloatArray | None = field(default=None, repr=False)  # (n_victims, n_rounds)
     levels: RatingLevels = WHOLE_STARS  # the ratings that people can give
 
@@ -109,7 +110,7 @@ class Observation:
 
     @cached_property
     def recovered(self) -> tuple[RecoveredRatings, ...]:
-        """Every victim's recovered ratings. Computing them is the most expensive step of an audit."""
+        """Every victim's ratings, as `recover_ratings` recovers them. This is the most expensive step of an audit."""
         found = zip(self.traces, self.laws, strict=True)
         return tuple(recover_ratings(one, self.protocol, self.terms, laws, self.levels) for one, laws in found)
 

@@ -18,7 +18,10 @@ from hushrec.simulation.training_problem import AnyProblem
 
 @dataclass(frozen=True, eq=False)
 class Truth:
-    """The private data that attacks try to recover. Only the code that scores attacks sees it."""
+    """The private data of the victims, which attacks try to recover, and the final item vectors.
+
+    Only the code that scores attacks sees it.
+    """
 
     rated: BoolArray = field(repr=False)  # (n_victims, n_items)
     ratings: FloatArray = field(repr=False)  # (n_victims, n_items), NaN where unrated
@@ -40,8 +43,8 @@ def record(
 ) -> tuple[Observation, Truth, GradientEngine]:
     """Train for all rounds of the terms; return what the server saw, the truth, and the trained engine.
 
-    The observation holds all reports of the victims, and the crowd's reports of the last `CROWD_ROUNDS` rounds.
-    `popularity` is the share of other people who rated each item.
+    The observation holds all reports of the victims, and the crowd's reports of the last rounds (`CROWD_ROUNDS` of
+    them). `popularity` is the fraction of other people who rated each item.
     """
     announcements: list[ItemVectors] = []
     reports: list[list[MaybeReport]] = []
@@ -98,7 +101,7 @@ def rating_matrix(problem: AnyProblem, users: Sequence[int] | IntArray) -> Float
 
 
 def item_popularity(problem: AnyProblem, users: IntArray) -> FloatArray:
-    """Return the share of these users who rated each item, which an attacker knows without any message."""
+    """Return the fraction of these users who rated each item, which an attacker knows without any message."""
     counts = np.zeros(problem.n_items)
     for user in users:
         counts[problem.profile(user)[0]] += 1

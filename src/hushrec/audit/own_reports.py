@@ -35,7 +35,11 @@ class ShownReport(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """What a server can recover from one device's reports: taste, rated items and ratings."""
+    """What a server can recover from one device's reports: taste, rated items and ratings.
+
+    `direction` is that of the user vector. For each reported item, `beliefs` holds the probability that it is rated,
+    and `ratings` the most likely rating.
+    """
 
     direction: FloatArray = field(repr=False)  # of the user vector, length 1
     items: IntArray = field(repr=False)  # all reported items, in increasing order
@@ -44,7 +48,7 @@ class Reading:
 
 
 def read_reports(terms: Terms, protocol: GradientProtocol, own: Sequence[ShownReport], given: FloatArray) -> Reading:
-    """Return what a server can recover from one device's reports.
+    """Return what a server can recover from one device's reports, `own`.
 
     The direction of the user vector comes from the rank-one attack on the last ten reports. The beliefs and ratings
     come from the attack `ConsistentRatings` on all reports. `given` holds the ratings that people can give, on the
@@ -71,7 +75,7 @@ def read_reports(terms: Terms, protocol: GradientProtocol, own: Sequence[ShownRe
 
 
 def scaling(terms: Terms, report: GradientReport, item_vectors: FloatArray) -> float:
-    """Estimate the factor s ≤ 1 by which the device scaled its report down to keep the announced norm bound.
+    """Estimate the factor s ≤ 1 by which the device scaled its report down to the norm that the server announced.
 
     The result is 1 for a report that was not scaled. A report of n gradients with K entries is the matrix
 

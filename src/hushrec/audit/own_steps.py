@@ -33,7 +33,9 @@ NORM_ERROR = 0.0005  # relative error of a norm
 class Equations:
     """The linear equations y = A x + noise of one step of the user vector; x_j is 1 if item j is rated, else 0.
 
-    The contribution of the ratings that are already known has been subtracted from y.
+    `left` is y, from which the contribution of known ratings has been subtracted. `pulls` is A, with one column per
+    item of unknown existence. `spreads` holds the standard deviations of A's entries over the possible ratings, and
+    `noise` is a covariance matrix.
     """
 
     left: FloatArray = field(repr=False)  # y, (n_factors,)
@@ -51,7 +53,7 @@ def evidence_of_steps(
 ) -> FloatArray:
     """Return the log-likelihood ratio that each never reported item is rated, `(n_items,)`; 0 for reported items.
 
-    `chances` holds the prior probability that each item is rated.
+    `found` holds the recovered ratings, and `chances` the prior probability that each item is rated.
     """
     scores = np.zeros(len(chances))
     unknown = np.flatnonzero(np.isnan(found.ratings))
@@ -93,7 +95,8 @@ def _equations(
 ) -> Equations | None:
     """Return the linear equations of the user vector's step between two reports.
 
-    Return None if the reports are not of consecutive rounds, or if the norm of a user vector is unknown.
+    `unknown` holds the items that were never reported, whose x_j are the unknowns. Return None if the reports are not
+    of consecutive rounds, or if the norm of a user vector is unknown.
     """
     here, there = norm_of(before, found), norm_of(after, found)
     if after.round_number != before.round_number + 1 or here is None or there is None:

@@ -70,9 +70,9 @@ def partner_scores(part: ReportParts, norms: FloatArray) -> tuple[FloatArray, Fl
 def likeliest_norm(part: ReportParts, scores: FloatArray, known: IntArray, share: float) -> float | None:
     """Return the norm of the user vector under which the scores of partners are most likely; None if noise hides them.
 
-    A partner is the rated item with which model `bpr` pairs an unrated item. Its score is modelled as a draw from the
-    scores of the `known` items with probability `share`, otherwise from those of all items. The search goes from a
-    coarse grid of norms with a coarsely smoothed density to finer ones.
+    A partner is the rated item with which model `bpr` pairs an unrated item. `scores` holds the scores of all items. A
+    partner's score is modelled as a draw from those of the `known` items with probability `share`, otherwise from all.
+    The search goes from a coarse grid of norms with a coarsely smoothed density to finer ones.
     """
     largest = float(np.abs(part.amplitudes).max())
     deviation = partner_scores(part, 1.5 * np.array([[largest]]))[1]
@@ -103,9 +103,10 @@ Explained = tuple[FloatArray, IntArray, IntArray]  # densities, items, and the n
 def _explained(part: ReportParts, scores: FloatArray, known: IntArray, possible: IntArray, share: float) -> Explained:
     """Return the items that may be the partner of each unrated item in one report, with a density for each.
 
-    A partner is the rated item with which model `bpr` pairs an unrated item. The density is that of the partner's
-    estimated score if the item is the partner. The densities and the items (as indices into `possible`) of all partners
-    are concatenated. The last array has the number of items for each partner.
+    A partner is the rated item with which model `bpr` pairs an unrated item. `scores` holds the scores of all items,
+    `known` the items known to be rated, and `possible` those that may be partners; `likeliest_norm` explains `share`.
+    The density is that of the partner's estimated score if the item is the partner. The densities and the items (as
+    indices into `possible`) of all partners are concatenated. The last array has the number of items for each partner.
     """
     norm = likeliest_norm(part, scores, known, share)
     if norm is None:
@@ -124,7 +125,7 @@ def _explained(part: ReportParts, scores: FloatArray, known: IntArray, possible:
 
 
 def _mixture(explained: list[Explained], n_items: int, chance: float) -> FloatArray:
-    """Return, for each item, the log-likelihood ratio of "a share `chance` of all partners is this item" to "none is".
+    """Return, for each item, the log-likelihood ratio of "a fraction `chance` of partners is this item" to "none is".
 
     A partner is the rated item with which model `bpr` pairs an unrated item. The mixture weights of the other items are
     fitted by expectation maximization.

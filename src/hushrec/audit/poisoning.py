@@ -1,4 +1,4 @@
-"""Poisoning attacks: a share of the devices promotes one item, under a loose or a tight norm bound on the server."""
+"""Poisoning attacks: some devices promote one item, under a loose or a tight norm bound of the server."""
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -29,8 +29,8 @@ GOAL = 3.0  # norm that promoters aim at, in multiples of the longest item vecto
 class Promoter:
     """A malicious device that moves one item's vector in a direction that people like, so that the item ranks first.
 
-    Its gradients stay within the server's norm bound. The vector that it aims at is at most `GOAL` times as long as the
-    longest item vector, so that honest devices still accept the table.
+    Its gradients are not longer than the server's norm bound (`bound`). The vector that it aims at is at most a few
+    times (`GOAL`) as long as the longest item vector, so that honest devices still accept the table.
     """
 
     target: int
@@ -60,9 +60,9 @@ class Stage:
 
 
 def attack_integrity(problem: GradientProblem, engine: GradientEngine, *, rng: np.random.Generator) -> list[Finding]:
-    """Return the exposure of a promoted item for several shares of promoters, under a loose and a tight norm bound.
+    """Return the exposure of a promoted item for several fractions of promoters, under a loose and a tight norm bound.
 
-    The item is the one that people like least. Its exposure is the share of honest people with the item in their top
+    The item is the one that people like least. Its exposure is the fraction of honest people with the item in their top
     ten.
     """
     people = np.sort(rng.choice(problem.active_users, min(PEOPLE, len(problem.active_users)), replace=False))
@@ -95,7 +95,10 @@ def attack_integrity(problem: GradientProblem, engine: GradientEngine, *, rng: n
 
 
 def exposure(stage: Stage, share: float, bound: float, rounds: int) -> tuple[int, int]:
-    """Run rounds with a share of promoters; return how many honest people get the item recommended, of how many."""
+    """Run rounds with promoters; return how many honest people get the item recommended, and how many there are.
+
+    `share` is the fraction of promoters, and `bound` the norm bound: the largest gradient norm that the server accepts.
+    """
     n_promoters = round(share * len(stage.people))
     liars, honest = np.split(stage.people, [n_promoters])
     devices: dict[int, Client | Promoter] = {int(user): trained_device(stage, int(user)) for user in honest}

@@ -22,7 +22,11 @@ ALIKE = 0.85  # mean squared cosine of people's vectors with the public directio
 
 @dataclass(frozen=True, eq=False)
 class ReportParts:
-    """One report, decomposed into the direction û of the user vector and one amplitude (error times ‖u‖) per item."""
+    """One report, decomposed into the direction û of the user vector and one amplitude (error times ‖u‖) per item.
+
+    `scores` holds û·v and `item_norms` ‖v‖ of each item vector v. `mean_pull` is the mean of amplitude times v, and
+    `noise` the standard deviation of an amplitude's noise.
+    """
 
     round_number: int
     items: IntArray = field(repr=False)
@@ -50,8 +54,7 @@ class Trace:
         """The direction of the user vector after the last report, as a unit vector; None without reports.
 
         It is the mean of the last few reports' directions, weighted by their precision. A single report would not
-        suffice: an report without real errors has a random direction, and would give all later directions a random
-        sign.
+        suffice: a report without real errors has a random direction, and would give all later directions a random sign.
         """
         if not self.parts:
             return None
@@ -98,7 +101,7 @@ def take_apart(announcement: ItemVectors, report: GradientReport, towards: Float
 
 
 def without_prior(announcement: ItemVectors, report: GradientReport) -> tuple[FloatArray, float]:
-    """Return an report without its public prior term, divided by η_t N (step size times data weight).
+    """Return a report without its public prior term, divided by η_t N (step size times data weight).
 
     The first result is X = e uᵀ + noise, with one row per reported item, where e holds the errors and u is the user
     vector. The second is the standard deviation of the noise.

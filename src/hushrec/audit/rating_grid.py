@@ -38,7 +38,10 @@ OUTLIERS = 0.05  # share of rounds whose c may be wrong
 
 @dataclass(frozen=True, eq=False)
 class RecoveredRatings:
-    """The ratings recovered from one person's reports; an item never reported has log odds 0 and rating NaN."""
+    """The ratings recovered from one person's reports; an item never reported has log odds 0 and rating NaN.
+
+    `log_odds` is the evidence that each item is rated. `norms` has the norm of the user vector in each report.
+    """
 
     log_odds: FloatArray = field(repr=False)  # (n_items,) evidence that the item is rated, in nats
     ratings: FloatArray = field(repr=False)  # (n_items,) likeliest rating if rated, NaN if never reported
@@ -81,8 +84,8 @@ def recover_ratings(
 def _likely_norm(parts: tuple[ReportParts, ...], laws: list[ErrorLaw], mean_rating: float) -> float:
     """Return a rough estimate of the norm ‖u‖ of the user vector, with which the mean prediction is `mean_rating`.
 
-    A prediction is ‖u‖ û·v, where û is the direction of u. Reports are weighted by the precision of û, because an
-    report without real errors has a random direction.
+    A prediction is ‖u‖ û·v, where û is the direction of u. Reports are weighted by the precision of û, because a report
+    without real errors has a random direction.
     """
     sure = [(part.strength / part.noise) ** 2 for part in parts]
     mean_score = abs(float(np.average([usual(part.scores) for part in parts], weights=sure)))
@@ -146,7 +149,7 @@ def _sweep(
     """Estimate the norm ‖u‖ of the user vector in each report, and add up the evidence about ratings of all reports.
 
     `evidence`, `(n_items, n_levels)`, is ln(P(amplitudes | the item has this rating) / P(amplitudes | its errors are
-    fake)). The pass goes from the last report to the first. With `chained`, the search for the norm of an report starts
+    fake)). The pass goes from the last report to the first. With `chained`, the search for the norm of a report starts
     from the norm of the following report, and uses the evidence that this pass has added up so far. Otherwise it starts
     from the given norm of the report, and uses the given evidence. `widths` is the range of ln ‖u‖ on both sides of the
     start, and the number of candidates in it.
@@ -201,7 +204,8 @@ def _grid_density(
 def _spread(part: ReportParts, c: FloatArray, coarseness: float) -> FloatArray:
     """Return the standard deviation of each recovered rating, due to noise in the report.
 
-    `c` is the norm of the user vector, and `coarseness` that of the rating levels, which adds to the noise.
+    `c` holds norms of the user vector. `coarseness` (`RatingLevels.coarseness`) is a standard deviation that adds to
+    that of the noise; it is 0 unless the scale is continuous.
     """
     own = (part.noise / c) ** 2 + (c * part.noise * part.item_norms / part.strength) ** 2 + FLOOR**2
     return np.asarray(np.sqrt(own + coarseness**2))

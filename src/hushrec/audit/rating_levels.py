@@ -21,9 +21,9 @@ FINE = 21  # number of levels that approximate a continuous scale
 
 @dataclass(frozen=True, eq=False)
 class RatingLevels:
-    """The values that a rating can take (levels), mapped to 1 to 5 and increasing, with the expected share of each.
+    """The values that a rating can take (levels), mapped to 1 to 5 and increasing, with their expected frequencies.
 
-    The shares are public knowledge about ratings of films, not computed from the data.
+    `shares` holds the frequencies, which are public knowledge about ratings of films, not computed from the data.
     """
 
     values: FloatArray = field(repr=False)

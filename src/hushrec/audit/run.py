@@ -80,7 +80,7 @@ class Audit:
         return worst(self.findings, protocol, target)
 
     def record(self) -> dict[str, Any]:
-        """Return the audit as a dictionary for JSON, with a table of the most successful attack on each target."""
+        """Return the audit as a dictionary for JSON, including the most successful attack on each target."""
         table = {
             protocol: {
                 target: None if found is None else {"name": found.name, "metric": found.metric, "value": found.value}
@@ -131,7 +131,10 @@ def audit(
 
 
 def describe(ratings: Ratings, columns: dict[str, Settings], n_victims: int) -> dict[str, Any]:
-    """Return the part of an audit's record that describes its data, model, people, rating scale and budgets."""
+    """Return the entries of an audit's record about its data, model, people, rating scale and budgets.
+
+    `columns` holds the settings of each audited run by its name.
+    """
     first = next(iter(columns.values()))
     values = ratings.values
     if values is not None and ratings.scale is not None:
@@ -149,7 +152,8 @@ def describe(ratings: Ratings, columns: dict[str, Settings], n_victims: int) -> 
 def check_people(n_people: int, n_victims: int) -> int:
     """Return `n_victims`, or raise `ParameterError` if it is too small or above half of all people.
 
-    The attacks need the other people for the popularity of items, for canaries and as a crowd.
+    `n_people` is the number of all people. The attacks need those who are not attacked for the popularity of items, for
+    canaries and as a crowd.
     """
     if n_people < 2 * FEWEST:
         raise ParameterError(f"an audit needs at least {2 * FEWEST} people, got {n_people}. Use more data.")
@@ -255,7 +259,7 @@ class Bench:
         return findings, self._curves(observation, truth)
 
     def _draws(self, part: int) -> np.random.Generator:
-        """Return a random generator for one group of attacks, so that groups do not change each other's results."""
+        """Return random generator number `part`; each group of attacks has its own, which no other group affects."""
         return np.random.default_rng([self.settings.seed, 6, part])
 
     def _say(self, what: str, step: int) -> None:

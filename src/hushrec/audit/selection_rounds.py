@@ -41,7 +41,7 @@ class SelectionPoint:
 def selection_curve(
     profiles: list[IntArray], selection: Selection, terms: Terms, *, rng: np.random.Generator
 ) -> list[SelectionPoint]:
-    """Return the success of the attack on selections after each number of rounds in `ROUNDS`.
+    """Return the success of the attack on selections after each number of rounds in `ROUNDS`, from 1 to a million.
 
     `profiles` holds the rated items of each person. If a profile has more ratings than the profile cap, a random subset
     of that size is used, as on a device.
@@ -80,7 +80,10 @@ def _areas(
     rounds: int,
     rng: np.random.Generator,
 ) -> tuple[float, float]:
-    """Return two AUCs for one person: with permanent bits, and without them, if every round draws its items anew."""
+    """Return two AUCs for one person: with permanent bits, and without them, if every round draws its items anew.
+
+    `rated` holds the rated items, `counted` those within the profile cap, and `chances` the selection probabilities.
+    """
     labels, own = np.zeros((2, len(bits)), dtype=bool)
     labels[rated] = own[counted] = True
     two_stage = rng.binomial(rounds, np.where(bits, chances.prob_send_one, chances.prob_send_zero))

@@ -52,7 +52,7 @@ def roc(scores: FloatArray, labels: BoolArray) -> tuple[FloatArray, FloatArray]:
 
 
 def log_odds(shares: FloatArray) -> FloatArray:
-    """Return the log odds of probabilities, after clipping them to [1e-4, 1 − 1e-4] so that the result is finite."""
+    """Return the log odds of the probabilities `shares`, clipped to [1e-4, 1 − 1e-4] so that the result is finite."""
     return np.asarray(logit(np.clip(shares, 1e-4, 1 - 1e-4)))
 
 
@@ -136,8 +136,8 @@ def ceiling_auc(epsilon: float | FloatArray) -> FloatArray:
 class KernelRidge:
     """Kernel ridge regression, which predicts labels of all rows from the labels of the `known` rows.
 
-    The penalty is the one with the smallest leave-one-out error over the known rows. One eigendecomposition serves all
-    penalties and labels.
+    `kernel` holds the similarity of all pairs of rows. The penalty is the one with the smallest leave-one-out error
+    over the known rows. One eigendecomposition serves all penalties and labels.
     """
 
     def __init__(self, kernel: FloatArray, known: IntArray) -> None:
@@ -150,7 +150,7 @@ class KernelRidge:
     def scores(self, targets: FloatArray, asked: IntArray) -> FloatArray:
         """Return the predicted labels of the rows `asked`, given the labels `targets` of the known rows.
 
-        Both have one column per label.
+        `targets` has one row per known row, and the result one per row of `asked`. Both have one column per label.
         """
         offset = targets.mean(axis=0)
         projected = self._vectors.T @ (targets - offset)

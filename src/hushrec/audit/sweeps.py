@@ -27,7 +27,10 @@ PEOPLE = 30  # number of people to attack
 
 
 def check_sweeps(settings: Sequence[Settings], kinds: Sequence[str]) -> None:
-    """Raise `ParameterError` for a sweep that the settings do not allow. Call it before a long audit."""
+    """Raise `ParameterError` if a sweep of `kinds` ("noise" or "budget") is not possible. Call it before a long audit.
+
+    The sweeps run under the last of `settings`, which must use model `mf`.
+    """
     last = settings[-1]
     for kind in kinds:
         if kind not in SWEEPS:
@@ -42,7 +45,7 @@ def check_sweeps(settings: Sequence[Settings], kinds: Sequence[str]) -> None:
 
 
 def swept(found: Audit, ratings: Ratings, settings: Sequence[Settings], kinds: Sequence[str]) -> Audit:
-    """Return the audit extended by the curves of each sweep, run under the last protocol of `settings`."""
+    """Return the audit extended by the curves of the sweeps in `kinds`, run under the last protocol of `settings`."""
     check_sweeps(settings, kinds)
     curves, about, last = dict(found.curves), dict(found.about), settings[-1]
     for kind in kinds:

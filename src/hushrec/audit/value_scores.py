@@ -1,8 +1,8 @@
-"""Scores for guessed ratings: the share of exact ratings or, on a continuous scale, the share of error removed.
+"""Scores for guessed ratings: the fraction of exact ratings or, on a continuous scale, of the error removed.
 
 On a continuous scale exact guesses are rare, and the score is
 
-    share of error removed = 1 − Σ |guess − r| / Σ |median − r|.
+    fraction of error removed = 1 − Σ |guess − r| / Σ |median − r|.
 
 It is 0 for an attacker who always guesses the median of all ratings, and 1 for one who knows every rating.
 """
@@ -38,7 +38,7 @@ class ValueScore:
 
     @property
     def metric_of_reported(self) -> str:
-        """The name of the metric over the reported ratings only, such as "share_exact_of_reported"."""
+        """The name of the metric over the ratings in reports only, such as "share_exact_of_reported"."""
         return "share_of_error_removed_of_reported" if self.levels.continuous else "share_exact_of_reported"
 
     def share(self, guess: FloatArray, ratings: FloatArray) -> float:

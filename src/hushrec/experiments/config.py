@@ -75,7 +75,7 @@ class SplitTable(_Table):
 
 
 class GroupTable(_Table):
-    """A group of people with the same budgets; `share` is its share of all people."""
+    """A group of people with the same budgets; `share` is the fraction of all people in it."""
 
     share: float = Field(gt=0, le=1)
     epsilon_i: float = Field(gt=0, allow_inf_nan=False)
@@ -99,7 +99,11 @@ class Experiment(_Table):
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan of one run of an experiment: its settings, and the options that only experiments have."""
+    """One run of an experiment: its settings, and the options that only experiments have.
+
+    `curve` is the index of its curve in the file. `measure_every` is the number of rounds between two measurements.
+    With `validation`, the run trains and measures within the training part.
+    """
 
     settings: Settings
     curve: int  # the curve's number in the file, for messages

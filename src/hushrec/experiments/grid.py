@@ -45,7 +45,10 @@ METRICS = {  # by what a model predicts; the first is that of the curve
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """A grid of runs: ratings sorted by user and item, splits, and runs with the same model, factors and rounds."""
+    """A grid of runs: ratings sorted by user and item, splits, and runs with the same model, factors and rounds.
+
+    `held_out`, `(n_splits, n_ratings)`, says which ratings each split holds out. Each run's settings name its split.
+    """
 
     n_users: int
     n_items: int
@@ -87,7 +90,11 @@ class Grid:
 
 @dataclass(frozen=True, eq=False)
 class GridResult:
-    """The results of a grid, with one row per run in the order of `Grid.runs`; errors are on the scale 1 to 5."""
+    """The results of a grid, with one row per run in the order of `Grid.runs`; errors are on the scale 1 to 5.
+
+    `curve` has the first metric of each round, and `metrics` all metrics of the last round. `value_rho` has the median
+    and the maximum over users of the measured privacy loss ρ.
+    """
 
     curve: FloatArray  # (n_runs, rounds): RMSE or AUC; NaN if it was not measured
     metrics: FloatArray  # (n_runs, n_metrics), of the last round; `about["metrics"]` has their names
@@ -126,9 +133,9 @@ def make_problems(grid: Grid, runs: Sequence[RunSettings]) -> list[GradientProbl
 def _training_problem(
     grid: Grid, run: RunSettings, protocol: GradientProtocol, first: GradientProblem | None
 ) -> GradientProblem:
-    """Return the training problem of one run, which shares the arrays of `first`.
+    """Return the training problem of one run, on the arrays of `first` if that is given.
 
-    `first` is the first problem on the same split, or None.
+    `first` is the first problem on the same split, or None. `protocol` is the run's configured protocol.
     """
     if first is not None and _differs_in_protocol_alone(run, first):
         own = replace(first, protocols=[protocol])
@@ -174,7 +181,7 @@ def run_grid(
 
     The loop stops before the next batch if that batch, taking as long as the longest so far, would exceed `seconds`.
     Rows that were not run stay NaN. `done` is the result of an earlier call, whose complete rows are not run again.
-    `after_batch` is called with the result so far.
+    `after_batch` is called with the result so far. `device` and `kernels` are those of `GpuBatch`.
     """
     import torch
 
@@ -237,13 +244,13 @@ def _batches(grid: Grid, missing: Sequence[int], fitting: int, splits_at_once: i
 def bytes_needed(grid: Grid, n_runs: int) -> float:
     """Return how many bytes `n_runs` runs of `mf` read in all rounds: training values twice, permanent bits once.
 
-    Divided by the seconds, this is a memory bandwidth. Runs that share a training set may read it from the cache.
+    Divided by the seconds, this is a memory bandwidth. Runs with the same training set may read it from the cache.
     """
     return float(9 * grid.n_users * grid.n_items * n_runs * grid.runs[0]["rounds"])
 
 
 def _run_batch(grid: Grid, numbers: Sequence[int], result: GridResult, device: str, kernels: str | None) -> float:
-    """Run a batch and write its rows into `result`; return the seconds spent in rounds."""
+    """Run the runs `numbers` in one batch, write their rows into `result`, and return the seconds spent in rounds."""
     from hushrec.engines.gpu.engine import GpuBatch
 
     runs = [grid.runs[number] for number in numbers]
@@ -273,7 +280,10 @@ def is_measured(round_number: int, rounds: int, every: int) -> bool:
 
 
 def _measure(batch: Any, placed: Any) -> FloatArray:
-    """Return the metrics of every run on the test part of its own split, `(n_runs, n_metrics)`."""
+    """Return the metrics of every run of a `GpuBatch` on the test part of its own split, `(n_runs, n_metrics)`.
+
+    `placed` holds the held-out ratings on the GPU.
+    """
     if not batch.from_pairs:
         return np.asarray(batch.held_out_errors(placed))
     with np.errstate(divide="ignore", invalid="ignore"):  # from runs that diverged
@@ -316,7 +326,9 @@ def _device_name(device: str) -> str:
 def main(arguments: Sequence[str]) -> int:
     """Run every grid file; return the exit status: 1 if a grid failed, otherwise 0."""
     parser = argparse.ArgumentParser(prog="hushrec.experiments.grid")
-    parser.add_argument("--seconds", type=float, default=np.inf, help="time limit for each grid, in seconds")
+    parser.add_argument(
+        "--seconds", type=float, default=np.inf, help="time limit for each grid, in seconds; by default there is none"
+    )
     parser.add_argument("--splits-at-once", type=int, default=5)
     parser.add_argument("--kernels", choices=["fused", "dense"])
     parser.add_argument("out", type=Path)

@@ -99,7 +99,7 @@ _TASKS: dict[tuple[Any, ...], Task] = {}
 
 
 def _make_task(ratings: Ratings, plan: Plan) -> Task:
-    """Return the task for a plan's split. The last task is cached, because plans are ordered by split."""
+    """Return the task for a plan's split. The latest task is cached, because plans are ordered by split."""
     settings = plan.settings
     key = (id(ratings), settings.model, settings.split_seed, settings.options.get("at_least"), plan.validation)
     if key not in _TASKS:
@@ -157,7 +157,7 @@ def _run_on_cores(prepared: Prepared, parts: Path, jobs: int, progress: Progress
 
 
 def _results(prepared: Prepared, waiting: Sequence[int], jobs: int) -> Iterator[tuple[int, Record]]:
-    """Yield the number and the record of each waiting plan, run by `jobs` processes, or by the cluster if that is 0."""
+    """Yield the number and the record of each plan in `waiting`, run by `jobs` processes; with 0, by the cluster."""
     if jobs == 0:
         from hushrec.engines.ray.grid import run_all
 
@@ -231,7 +231,9 @@ def _check_grid(plans: Sequence[Plan]) -> None:
             "engine gpu needs model mf or bpr in all curves, without groups and data_weight. Use engine cpu."
         )
     if any(plan.settings.options.get("no_fallback") is False for plan in plans):
-        raise ParameterError("no_fallback must be true on engine gpu, which always predicts from vectors. Set it.")
+        raise ParameterError(
+            "no_fallback must be true on engine gpu, which always predicts from vectors. Set no_fallback = true."
+        )
     shared = {
         (plan.settings.model, *(plan.settings.options.get(name) for name in ("factors", "rounds", "at_least")))
         for plan in plans
@@ -253,7 +255,10 @@ def _grid_run(plan: Plan, seeds: list[int]) -> RunSettings:
 
 
 def _run_batches(prepared: Prepared, parts: Path, progress: Progress | None) -> GridResult:
-    """Run all plans on engine `gpu` in batches of splits; batches that an earlier call saved are not run again."""
+    """Run all plans on engine `gpu` in batches of splits; batches that an earlier call saved are not run again.
+
+    `parts` is the folder for the results of batches.
+    """
     keys = "".join(_plan_key(prepared, plan) for plan in prepared.plans)
     file = parts / f"{hashlib.sha256(keys.encode()).hexdigest()[:16]}.npz"
 
@@ -276,7 +281,7 @@ def collect(prepared: Prepared, result: GridResult, folder: Path) -> None:
 
 
 def grid_rows(prepared: Prepared, result: GridResult) -> list[Record]:
-    """Return one record per plan from a grid's result; each run is assigned an equal share of the grid's seconds."""
+    """Return one record per plan from a grid's result; each run is assigned an equal part of the grid's seconds."""
     scale = prepared.task(prepared.plans[0]).scale
     stretch = 1.0 if scale is None else (scale.high - scale.low) / (HIGHEST - LOWEST)
     places = {_grid_key(run): place for place, run in enumerate(result.about["run_settings"])}

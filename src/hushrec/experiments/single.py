@@ -38,7 +38,7 @@ def _protocols(plan: Plan, n_users: int) -> list[ConfiguredProtocol]:
 
 
 def group_of_users(plan: Plan, n_users: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return the number of each user's group; groups are drawn at random from the plan's seed, by their shares."""
+    """Return the number of each user's group; each group gets its share of the users at random, by the plan's seed."""
     shares = np.array([group.share for group in plan.groups])
     if abs(shares.sum() - 1) > 1e-9:
         raise ParameterError(f"curves[{plan.curve}].groups must have shares that add up to 1, got {shares.sum():g}.")
@@ -133,7 +133,7 @@ def _group_metrics(task: Task, engine: Engine, plan: Plan) -> dict[str, float]:
 
 
 def split_record(task: Task) -> Record:
-    """Return the record of a split, which all its runs share: its sizes, and the non-personal baselines."""
+    """Return the record of a split, which is the same for all its runs: its sizes, and the non-personal baselines."""
     cold_users, cold_items = cold_counts(task.ratings, task.split)
     return {
         "train": len(task.split.train),

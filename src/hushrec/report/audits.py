@@ -57,7 +57,7 @@ def audit_sections(record: Record) -> list[Section]:
 
 
 def audit_words(record: Record) -> list[str]:
-    """Return sentences about an audit: what it is, how ratings are scored, and the verdict on each run."""
+    """Return sentences about an audit: what it is, how ratings are scored, and whether each guarantee held."""
     kind = record.get("ratings") if find_model(record["model"]).predicts == "rating" else None
     return [INTRODUCTION, *([f"{kind[0].upper()}{kind[1:]}."] if kind else []), *map(_verdict, *_runs(record))]
 
@@ -92,7 +92,7 @@ def worst_cell(found: Record | None) -> str:
 
 @dataclass(frozen=True)
 class AttackRow:
-    """One row of the table of attacks: an attack and a metric, with a cell for every protocol."""
+    """One row of the table of attacks: an attack and a metric (`measure`), with a cell for every protocol."""
 
     target: str
     name: str

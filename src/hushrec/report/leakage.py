@@ -4,7 +4,7 @@ A point is one attacked run. Its x coordinate is the success of the best attack,
 1 (everything is recovered). There are three kinds of attacks, each with its own measure of success:
 
 - items: the true-positive rate at 1 % false positives, compared with popularity alone
-- ratings: the share of exact ratings, compared with the best constant guess
+- ratings: the fraction of exact ratings, compared with the best constant guess
 - taste: the cosine with the person's vector, compared with another person's vector
 
 In all these attacks the server follows its protocol. Attacks on `masked` also know the ratings of everybody else.
@@ -70,7 +70,7 @@ def recovered(record: Record, protocol: str) -> dict[str, Recovered]:
 
 
 def leakage_record(points: Sequence[Point], lines: Mapping[str, float], about: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the points and lines of a plot as a record for a JSON file."""
+    """Return a plot as a record for a JSON file: its points, its lines, and `about`, which describes data and runs."""
     return {**about, "points": [asdict(point) for point in points], "lines": dict(lines)}
 
 

@@ -53,8 +53,8 @@ def write_report(
 ) -> Report:
     """Read the runs in the folders; write one page, every plot as SVG and PDF, and every table as CSV and LaTeX.
 
-    Plots and tables go to `plots_folder`, by default a folder beside the page. The page shows `command` as the command
-    that wrote it.
+    Plots and tables go to `plots_folder`, by default a folder beside the page. `sections` and `more_figures` are added
+    to the page, which shows `command` as the command that wrote it.
     """
     sources = [Path(folder) for folder in folders]
     studies = read_studies(sources)

@@ -44,7 +44,9 @@ class BudgetGroup:
 class Setting:
     """All runs that differ only in their seeds: one protocol with one budget.
 
-    `curve` is None for a protocol that only served as a comparison.
+    `levels` holds the budget by name, such as "epsilon". `protects` says in words what the budget protects. `clamped`
+    says whether noisy ratings were clipped to the scale (option `clamp`). `curve` is None for a protocol that only
+    served as a comparison. `n_diverged` counts the runs that diverged, which are not in `metrics`.
     """
 
     label: str
@@ -74,7 +76,9 @@ class Setting:
 class Study:
     """All runs on one data set, grouped by setting, with the non-personal baselines on the same splits.
 
-    A setting is everything that defines a run except its data and seeds, such as a protocol with a budget.
+    A setting is everything that defines a run except its data and seeds, such as a protocol with a budget. `measure` is
+    the main metric. `diverged` holds the settings of which a run diverged. `of_lists` holds baselines without the main
+    metric, which only rank items. `part` is the measured part of the data, "test" or "validation".
     """
 
     dataset: str
@@ -237,7 +241,7 @@ def _setting_key(record: dict[str, Any]) -> str:
 
 
 def _in_budget(protocol: str) -> list[str]:
-    """Return the names of those entries of a budget that distinguish the settings of one protocol."""
+    """Return the names of the budget's entries, such as "epsilon", that distinguish the settings of one protocol."""
     return list(dict.fromkeys(["epsilon", *find_protocol(protocol).wording.in_label]))
 
 

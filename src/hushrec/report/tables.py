@@ -1,4 +1,4 @@
-"""The table of a study as rows of text, for a terminal or a page, and a verdict in words."""
+"""The table of a study as rows of text, for a terminal or a page, and sentences that compare with the best baseline."""
 
 from dataclasses import dataclass
 from statistics import fmean
@@ -19,7 +19,11 @@ NAMES = {
 
 @dataclass(frozen=True)
 class Row:
-    """One row of the table. `gap` is the difference from the best baseline; for errors, a negative gap is better."""
+    """One row of the table of a study: a setting, a baseline or a peer.
+
+    `values` holds one cell per metric. `gap` is the difference from the best baseline; for errors, a negative gap is
+    better. `protects` says what the budget protects, and `better` whether a setting beats the best baseline.
+    """
 
     name: str
     values: list[str]

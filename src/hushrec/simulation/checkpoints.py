@@ -1,6 +1,6 @@
 """Checkpoints of a training run: one file in the run folder for each protocol that the run trains.
 
-A new checkpoint is written to a temporary file, which then replaces the last checkpoint, so that there is always a
+A new checkpoint is written to a temporary file, which then replaces the previous checkpoint, so that there is always a
 complete one. A file begins with its format and the SHA-256 hash of its content, which detects damage. The content is an
 NPZ archive without pickle. A checkpoint holds user vectors, and is as private as the run folder.
 """
@@ -29,7 +29,11 @@ LISTS = ("curve", "tried")
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """The state of a run between two rounds: its settings, its measurements so far, and the state of its engine."""
+    """The state of a run between two rounds: its settings, its measurements so far, and the state of its engine.
+
+    `data` is a hash of the data. With early stopping, `patience` describes the best round so far, and `best` holds its
+    model. `tried` holds the larger steps at which the run diverged.
+    """
 
     settings: dict[str, Any]  # of the folder's run; this checkpoint may be of a comparison with that run
     data: str  # checksum of the training data

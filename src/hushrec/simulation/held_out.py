@@ -30,7 +30,7 @@ def held_out_metrics(
     values: FloatArray | None,
     predicted: FloatArray | None,
 ) -> Metrics:
-    """Return the metrics of a run on given test ratings, one row per rating.
+    """Return the metrics of a run on given test ratings; the arrays have one row per rating.
 
     `own` holds the training ratings. `users` and `items` are positions in the run's data, or -1 if unknown in training.
     `values` holds the true and `predicted` the predicted ratings, on the file's scale; `predicted` is None for a model

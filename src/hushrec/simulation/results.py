@@ -258,9 +258,11 @@ class Result:
         values = np.array([profile[item] for item in profile], dtype=np.float64)
         if self.ratings.values is None:
             values = np.full(len(values), self.scale.high)
-        if not self.scale.holds(values).all():
+        off = int(np.count_nonzero(~self.scale.holds(values)))
+        if off:
             raise ParameterError(
-                f"profile must hold ratings on the scale of the run, {self.scale}. Correct the others."
+                f"profile must hold ratings on the scale of the run, {self.scale}, but {off} of its {len(values)} are"
+                " not. Correct them."
             )
         items = np.array([places[item] for item in profile], dtype=np.int64)
         order = np.argsort(items)

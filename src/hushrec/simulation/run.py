@@ -126,7 +126,10 @@ class Keep:
 
 @dataclass(frozen=True, eq=False)
 class Best:
-    """The model after the round with the best validation metric, and its metrics on the test part."""
+    """The model after the round with the best validation metric, and its metrics on the test part.
+
+    `cost` is the validation metric, with the sign for which smaller is better.
+    """
 
     round_number: int
     cost: float  # the error on the validation part, or the negated score of a ranking
@@ -309,7 +312,7 @@ class Run:
         return hashlib.sha256(self.ratings.checksum.encode() + attributes.tobytes()).hexdigest()
 
     def predictor(self) -> Predictor:
-        """Return the trained model: the best on the validation part or, without a validation part, the last."""
+        """Return the predictor of the best round on the validation part or, without that part, of the last round."""
         return self.engine.predictor() if self.best is None else self.best.predictor
 
     def metrics(self) -> dict[str, float]:

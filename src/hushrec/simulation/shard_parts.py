@@ -17,7 +17,10 @@ from hushrec.simulation.training_problem import AnyProblem
 
 
 class HoldOut(NamedTuple):
-    """Which ratings are held out for testing, by `kind`: "none", a "fifth" of all ratings, or "one" of each person."""
+    """Which ratings are held out for testing, by `kind`: "none", a "fifth" of all ratings, or "one" of each person.
+
+    `n_ratings` is the number of all ratings, and `seed` that of the split.
+    """
 
     kind: str  # none, fifth, one
     n_ratings: int
@@ -46,7 +49,8 @@ def _places(n_ratings: int, seed: int) -> IntArray:
 class ShardPart:
     """A range of people in a folder of shards: those with the numbers `first` to `stop` − 1.
 
-    The worker that runs the part reads their ratings.
+    The worker that runs the part reads their ratings. `places` maps the items of the shards to those of the run,
+    `scale` is None for a model that ranks, and `public` is the training problem without ratings.
     """
 
     shards: Shards
@@ -99,7 +103,11 @@ class ShardPart:
 
 
 class Seen(NamedTuple):
-    """Numbers of ratings by person and item, and sums of ratings by item, from one pass over a part."""
+    """Numbers of ratings by person and item, and sums of ratings by item, from one pass over a part.
+
+    They count training ratings. `tested` has the number of test ratings of each item, and `n_cold` is the number of
+    people who have only test ratings.
+    """
 
     by_person: IntArray  # number of training ratings
     by_item: IntArray  # number of training ratings

@@ -22,7 +22,8 @@ Metrics = dict[str, float]
 class Accuracy:
     """The measurement of a run on shards, part by part.
 
-    `among` holds the candidate items for a model that ranks, and is None for a model that predicts ratings.
+    `seen` holds counts and sums over all parts. `among` holds the candidate items for a model that ranks, and is None
+    for a model that predicts ratings.
     """
 
     def __init__(self, crew: Crew, n_parts: int, seen: Seen, among: Candidates | None) -> None:
@@ -109,7 +110,9 @@ def measure(
 ) -> dict[str, Any]:
     """Return one part's contribution to the test metrics, by name of the model ("model", "popularity", "bias", …).
 
-    For a model that predicts ratings it is a sum of errors, otherwise the ranks of the test items.
+    For a model that predicts ratings it is Σ e², Σ |e| and the number of errors e, otherwise the ranks of test items.
+    `users` are this part's user vectors, `public` is the public table, `seen` holds counts and sums over all parts,
+    `among` the candidate items of a model that ranks, and `biases` the item biases of the bias model.
     """
     part: ShardPart = worker.part
     problem, (who, items, values, held) = part.load(), part.read()

@@ -38,7 +38,10 @@ class Candidates:
 
 @dataclass(frozen=True, eq=False)
 class Profiles:
-    """Ratings by user: user i rated `items[starts[i]:starts[i + 1]]`, ascending, as `values` on the scale 1 to 5."""
+    """Ratings by user: user i rated `items[starts[i]:starts[i + 1]]`, ascending, as `values` on the scale 1 to 5.
+
+    `support`, `(n_items,)`, is the number of ratings of each item.
+    """
 
     starts: IntArray = field(repr=False)  # (n_users + 1,)
     items: IntArray = field(repr=False)
@@ -59,7 +62,7 @@ class Profiles:
 
 
 def by_user(users: IntArray, items: IntArray, n_users: int) -> tuple[IntArray, IntArray]:
-    """Sort rows by user and item; return the offset of each user's first row, `(n_users + 1,)`, and the row order."""
+    """Return the offset of each user's first row, `(n_users + 1,)`, and the order of rows by user and item."""
     counts = np.bincount(users, minlength=n_users)
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), np.lexsort((items, users))
 
@@ -139,7 +142,10 @@ class RatingTask:
 
 @dataclass(frozen=True, eq=False)
 class RankingTask:
-    """The task of ranking one held-out item per user among all items with ratings except the user's training items."""
+    """The task of ranking one held-out item per user among all items with ratings except the user's training items.
+
+    User i has the training items `items[starts[i]:starts[i + 1]]`.
+    """
 
     headline: ClassVar[str] = "auc"
     scale: ClassVar[None] = None

@@ -33,7 +33,7 @@ def train(
     the protocols to which the run's protocol is compared are trained on the same split.
 
     With `out`, the result is written to that folder. During training, a checkpoint is written after every
-    `checkpoint_every` rounds. Ctrl-C writes a checkpoint of the last complete round, and the model so far. `resume`
+    `checkpoint_every` rounds. Ctrl-C writes a checkpoint of the latest complete round, and the model so far. `resume`
     continues from the checkpoint. The result is then bit for bit the same as without the interruption.
 
     `remark` is called with notes for the user, such as a notice that code is being compiled.

@@ -47,7 +47,7 @@ class WithPopularity:
 
 @dataclass(frozen=True)
 class LikeMinded(WithPopularity):
-    """`WithPopularity`, with item popularity adjusted to what people similar to the victim have rated."""
+    """An attack like `WithPopularity`, with the popularity of items among people who are similar to the victim."""
 
     added: ClassVar[str] = " + like-minded people"
 

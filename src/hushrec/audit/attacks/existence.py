@@ -28,7 +28,7 @@ class Existence:
 
 
 class OfErrors(Existence):
-    """The base class of attacks that tell real errors from fake ones: model `mf`, protocols that select items."""
+    """The base class of attacks that tell real errors from fake ones, under `mf` and protocols that select items."""
 
     def applies_to(self, observation: Observation) -> bool:
         return observation.protocol.selection is not None and observation.terms.model == "mf"
@@ -112,7 +112,7 @@ class AveragedErrors(OfErrors):
     """An attack for strong noise: it projects an item's gradients on one direction and averages them over all rounds.
 
     Real errors have a mean that remains in the average, while noise and fake errors average out. The score is half the
-    squared average divided by its variance, minus `UNEXPLAINED`.
+    squared average divided by its variance, minus 1, because noise alone gives a positive value.
     """
 
     name: str = "averaged errors"
@@ -169,7 +169,8 @@ class StepsOfTheVector(OfErrors):
 class OppositeDirections(Existence):
     """An attack on model `bpr`: gradients of rated items point along the user vector, others point against it.
 
-    The score is the log odds of the signs over all reports or, with `last_only`, of the last report.
+    The score is the log odds that the item is rated, given the signs of its gradients in all reports or, with
+    `last_only`, in the last report.
     """
 
     name: str = "opposite directions"

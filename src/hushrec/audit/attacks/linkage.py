@@ -65,8 +65,8 @@ class LinkEnrolments:
 def _evidence(observation: Observation) -> FloatArray:
     """Return the log-likelihood ratio that each item is rated, `(n_victims, n_items)`.
 
-    It comes from the first applicable attack of `ErrorSize` and `OppositeDirections`. If neither applies, the reported
-    items count as rated.
+    It comes from the first applicable attack of `ErrorSize` and `OppositeDirections`. If neither applies, the items
+    that were reported count as rated.
     """
     for attack in (ErrorSize(), OppositeDirections()):
         if attack.applies_to(observation):
@@ -83,6 +83,6 @@ def _same_direction(one: ReportParts, other: ReportParts) -> float:
 
 
 def _same_bits(one: ReportParts, other: ReportParts, observation: Observation) -> float:
-    """Return the log-likelihood ratio that two reports use the same permanent bits, from how many items they share."""
+    """Return the log-likelihood ratio that two reports use the same permanent bits, from how many items both report."""
     shared = len(np.intersect1d(one.items, other.items, assume_unique=True))
     return shared * math.log(2) - len(one.items) * len(other.items) / observation.terms.n_items

@@ -62,7 +62,7 @@ class MarkingServer:
         return ItemVectors(self.terms, round_number, table)
 
     def receive(self, announcement: ItemVectors, report: MaybeReport) -> None:
-        """Take one report; in odd rounds, measure how far the user vector has moved along the last round's marks."""
+        """Take one report; in odd rounds, measure how far the user vector moved along the previous round's marks."""
         if report is None or announcement.round_number % 2 == 0:
             return
         part = take_apart(announcement, report, self._seen.direction)
@@ -75,7 +75,7 @@ class MarkingServer:
         self._known = [self._known[-1], part.direction]
 
     def ratings(self, levels: RatingLevels) -> FloatArray:
-        """Return the ratings of the items that count as rated; NaN for other items.
+        """Return the ratings of the items whose marks show that they are rated, `(n_items,)`; NaN for other items.
 
         The marks reveal ratings up to a common factor, which is chosen so that the ratings are closest to `levels`, the
         values that a rating can take.

@@ -30,7 +30,7 @@ class PersonFromReports:
 
 
 def alike(table: Table) -> FloatArray:
-    """Return the scalar products of all pairs of centred rows, scaled so that the diagonal has mean 1."""
+    """Return the scalar products of all pairs of rows (people), centred, and scaled so that the diagonal has mean 1."""
     centered = (table - table.mean(axis=0)).astype(np.float64)
     products = centered @ centered.T
     return np.asarray(products / max(float(np.trace(products)) / len(products), 1e-12))

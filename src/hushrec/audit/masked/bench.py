@@ -50,7 +50,10 @@ STEPS: tuple[tuple[str, Callable[[Watched], list[Finding]]], ...] = (
 def attack_masked(
     ratings: Ratings, settings: Settings, n_victims: int, people: People | None, clock: Clock | None, say: Say
 ) -> Outcome:
-    """Train once and attack the run; return the findings, and the other entries of the audit's record of this run."""
+    """Train once and attack the run; return the findings, and the other entries of the audit's record of this run.
+
+    `people` holds known attributes of all people, `clock` returns the time in seconds, and `say` reports progress.
+    """
     say("training", 0)
     task = settings.make_task(ratings)
     problem = task_problem(task, settings)
@@ -67,7 +70,7 @@ def attack_masked(
 
 
 def _about(run: Watched) -> dict[str, Any]:
-    """Return the run's budget, the number of items with a single rater, and the share of people with such an item."""
+    """Return the run's budget, the number of items with a single rater, and the fraction of people who are one."""
     problem = run.problem
     raters = np.bincount(problem.items, minlength=problem.n_items)
     exposed = np.unique(owners(problem)[raters[problem.items] == 1])

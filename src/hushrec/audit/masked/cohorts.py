@@ -72,7 +72,8 @@ def _attempt(
 ) -> SeenCohort:
     """Run all phases of one attempt, and return what the server sees.
 
-    The names of the devices increase, so their tables are in the order of the roster.
+    `devices` are given by name, and `table_digest` is the hash of the public table. The names of the devices increase,
+    so their tables are in the order of the roster.
     """
     tables, secrets, sent = list[Table](), list[Secrets](), list[Sent]()
     while server.phase in EXPECTED:
@@ -91,7 +92,7 @@ def _attempt(
 
 
 def keys_seen_twice(attempts: Sequence[SeenCohort]) -> float:
-    """Return the share of mask keys, channel keys and seed hashes that repeat an earlier one; 0 if all are fresh.
+    """Return the fraction of mask keys, channel keys and seed hashes that repeat an earlier one; 0 if all are fresh.
 
     If a device used its keys in two attempts, the server could remove all its masks: the server rebuilds a device's
     mask key if the device drops out of an attempt, and its seed if it survives.
@@ -106,7 +107,7 @@ def keys_seen_twice(attempts: Sequence[SeenCohort]) -> float:
 
 
 def table_scores(tables: Sequence[Table], expected: FloatArray) -> FloatArray:
-    """Return the scalar product of each masked table with the `expected` table of one profile."""
+    """Return the scalar product of each masked table with `expected`, the table of one profile without noise."""
     return np.asarray([table.view(np.int32).astype(np.float64) @ expected for table in tables])
 
 

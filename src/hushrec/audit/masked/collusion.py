@@ -33,7 +33,11 @@ from hushrec.randomness import Purpose, RandomStream, SeededRandomness
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """One round of secure aggregation: what the server sees, and the tables of all devices before masking."""
+    """One round of secure aggregation: what the server sees, and the tables of all devices before masking.
+
+    `own_tables` include noise, and `integers` do not. `coins` says which devices hold the victim's profile; the other
+    devices send zeros. `most_corrupt` is the number of colluding devices for which the noise is sized.
+    """
 
     cohort: SeenCohort = field(repr=False)
     codes: Sequence[BlockCode] = field(repr=False)
@@ -80,8 +84,8 @@ def attack_tables(run: Watched) -> list[Finding]:
 def attack_round(run: Watched, attempts: Sequence[SeenCohort], scene: Scene) -> list[Finding]:
     """Return the findings of all attacks on one round of secure aggregation.
 
-    They are attacks on single masked tables, with and without colluding devices, and a check that attempts share no
-    keys.
+    They are attacks on single masked tables, with and without colluding devices, and a check that no key is used in two
+    attempts.
     """
     tables = scene.cohort.tables
     claim = f"a masked table is uniformly random (chi-square test: p = {uniformity(tables):.2f})"
@@ -129,7 +133,7 @@ def attack_with_helpers(run: Watched, scene: Scene) -> list[Finding]:
 def _told(run: Watched, name: str, metric: str, tables: Sequence[Table], scene: Scene, claim: str) -> Finding:
     """Return how well tables reveal which devices hold the victim's ratings; the other devices sent zeros.
 
-    `tables` holds the tables of the last devices of the scene.
+    `tables` holds the tables of the last `len(tables)` devices of the scene.
     """
     coins, expected = scene.coins[-len(tables) :], scene.integers[int(np.argmax(scene.coins))].astype(np.float64)
     scores = table_scores(tables, expected)
@@ -141,7 +145,8 @@ def _told(run: Watched, name: str, metric: str, tables: Sequence[Table], scene: 
 def _noise_left(run: Watched, name: str, scene: Scene, helpers: Sequence[int]) -> list[Finding]:
     """Return the ratio of measured to claimed variance of the noise that honest devices add to the sum.
 
-    Return an empty list for a run without noise.
+    `helpers` are the colluding devices, whose noise the attacker subtracts. Return an empty list for a run without
+    noise.
     """
     honest = [place for place in range(len(scene.own_tables)) if place not in helpers]
     known = np.zeros(len(scene.cohort.total), np.uint32)

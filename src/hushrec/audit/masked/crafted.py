@@ -12,7 +12,7 @@ MIDDLE = 3.0  # middle of the scale 1 to 5; residuals below and above it have op
 
 
 def aim_at(table: Any, item: int) -> Any:
-    """Return a public table with all weight on one item, so that in blocks of rows only this item counts, at the clip.
+    """Return a public table with all weight on one item, so that weighted blocks hold only its row, at the clip.
 
     Under model `gp`, rows of zeros remove the person's taste. Offsets in the middle of the scale give low and high
     ratings opposite signs, so that the reports for a rating of 1 and of 5 differ by twice the clip.
@@ -31,7 +31,7 @@ def aim_at(table: Any, item: int) -> Any:
 
 
 def lengthen(table: Any) -> Any:
-    """Return a public table with the largest weights on all items, so that every block with rows reaches its clip."""
+    """Return a public table with the largest weights on all items, so that every weighted block reaches its clip."""
     heavy = np.full(table.n_items, LARGEST_ENTRY)
     if isinstance(table, AudienceTable):
         return replace(table, weights=heavy)

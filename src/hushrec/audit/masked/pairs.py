@@ -24,7 +24,11 @@ COLLUDING = 0.1  # share of colluding devices for which the noise is sized
 
 
 class Unit(NamedTuple):
-    """The unit of a claimed ε: it defines which two inputs of a device are compared."""
+    """The unit of a claimed ε: it defines which two inputs of a device are compared.
+
+    `words` names the unit, `budget` the entry of the run's budget with the claimed ε, and `suffix` ends the names of
+    its metrics. `factor` is the largest distance of the two inputs, in clips.
+    """
 
     words: str
     budget: str  # entry of the run's statement with the claimed ε
@@ -42,8 +46,8 @@ def tell_pair(
 ) -> list[Finding]:
     """Return lower bounds on ε, and a measured μ, for two inputs of a device whose tables differ by `difference`.
 
-    `part` selects the random generator, `unit` is the unit of the claim, and `more` holds arguments of
-    `trials.draw_scores`.
+    `part` is the number of the random generator (`Watched.draws`), `unit` is the unit of the claim, and `more` holds
+    arguments of `trials.draw_scores`.
     """
     scores = trials.draw_scores(seen, difference, rng=run.draws(part), **more)
     delta, name = run.budget["delta"], f"{name}, {trials.TRIALS:,} runs"
@@ -66,8 +70,8 @@ def tell_pair(
 def contradictions(findings: Sequence[Finding], budget: Mapping[str, Any]) -> list[str]:
     """Return a sentence for each finding that contradicts a claim: ε above the claim, too little noise, repeated keys.
 
-    All bounds of one audited run hold together with 95 % confidence. A run that keeps its claims is therefore wrongly
-    accused in at most one of twenty audits.
+    `budget` is the claimed budget. All bounds of one audited run hold together with 95 % confidence. A run that keeps
+    its claims is therefore wrongly accused in at most one of twenty audits.
     """
     limits = {f"epsilon_{kind}{unit.suffix}": budget[unit.budget] for kind in KINDS for unit in (PROFILE, RATING)}
     found = []

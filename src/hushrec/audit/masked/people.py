@@ -36,7 +36,10 @@ def attack_people(run: Watched) -> list[Finding]:
 def attack_sums(
     settings: Settings, problem: AnyProblem, victims: IntArray, others: IntArray, rng: np.random.Generator
 ) -> list[Finding]:
-    """Train once, and return the findings of the quick attacks on items, ratings and taste."""
+    """Train once, and return the findings of the quick attacks on the victims' items, ratings and taste.
+
+    `others` and `rng` are not used: the signature is that of `quick.attack_reports`.
+    """
     run = Watched(settings, problem, watch(problem)[0], victims)
     left = _left(run)
     return _existence(run, left) + _taste(run, left) + _values(run, left)
@@ -92,7 +95,10 @@ def _count(run: Watched, left: list[readings.Left]) -> list[Finding]:
 
 
 def _known_again(run: Watched, left: list[readings.Left]) -> Finding:
-    """Return how often people are recognized in a second run, in which they have the same profile but other noise."""
+    """Return how often people are recognized in a second run, in which they have the same profile but other noise.
+
+    `left` is what remains of the first run's sums for each victim, without everybody else's tables.
+    """
     place, rng = readings.place_of(run.seen.blocks, COUNTS), run.draws(5)
     before = np.array([one[place] for one in left])
     after = np.array([readings.left_of(run.seen, one, rng=rng)[place] for one in run.victims_tables])
@@ -118,9 +124,10 @@ def _cosines(left: FloatArray, right: FloatArray) -> FloatArray:
 
 
 def _values(run: Watched, left: list[readings.Left]) -> list[Finding]:
-    """Return the share of ratings that an attacker who knows all other ratings guesses exactly.
+    """Return the fraction of ratings that an attacker who knows all other ratings guesses exactly.
 
-    A few ratings of each victim are guessed. The list is empty for continuous ratings and for models without values.
+    A few ratings of each victim are guessed. `left` is what remains of the sums for each victim. The list is empty for
+    continuous ratings and for models without values.
     """
     levels = RatingLevels.of(run.problem.values)
     if not run.predicts_values or levels.continuous:

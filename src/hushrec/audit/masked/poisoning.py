@@ -52,7 +52,7 @@ class PoisonedEngine(CpuMaskedEngine):
     def passes(self, one: Round, totals: list[Table]) -> bool:
         """Return whether the sums pass the server's checks.
 
-        The checks are that honest tables can have such large sums, and that the sums fit what was learned before.
+        The checks are that honest tables can have such large sums, and that the sums fit what earlier rounds learned.
         """
         devices = self.problem.n_users
         if not all(is_plausible(code, total, devices) for code, total in zip(self.codes, totals, strict=True)):
@@ -63,13 +63,16 @@ class PoisonedEngine(CpuMaskedEngine):
 
 
 def added(totals: list[Table], more: list[IntArray]) -> list[Table]:
-    """Return the sums of all blocks after adding the promoters' integers."""
+    """Return the sums of all blocks (`totals`) after adding the promoters' integers (`more`)."""
     return [total + own.astype(np.uint32) for total, own in zip(totals, more, strict=True)]
 
 
 @dataclass(frozen=True, eq=False)
 class Promotion:
-    """An attack by promoters (`liars`) who push one item (`target`), measured on recommendations to `honest` people."""
+    """An attack by promoters (`liars`) who push one item (`target`), measured on recommendations to `honest` people.
+
+    With `counts`, promoters who write their own tables also raise the item's count of ratings.
+    """
 
     run: Watched = field(repr=False)
     liars: IntArray = field(repr=False)
@@ -103,7 +106,7 @@ class Promotion:
         return [len(self.liars) * own for own in integers]
 
     def clip(self, engine: PoisonedEngine, one: Round, *_: Any) -> list[IntArray]:
-        """Return the integers that promoters add to the sums if each sends a table for the item at the full clip."""
+        """Return the integers that promoters add to the sums if each sends a table of this item alone, at the clip."""
         return self._pushes(engine, one, len(self.liars))
 
     def exceed(self, engine: PoisonedEngine, one: Round, _: Any, totals: list[Table]) -> list[IntArray]:
@@ -119,7 +122,7 @@ class Promotion:
         return self._pushes(engine, one, passing)
 
     def _pushes(self, engine: PoisonedEngine, one: Round, clips: float) -> list[IntArray]:
-        """Return a table that promotes the item, one array per block; each block has the norm of `clips` clips."""
+        """Return a table that promotes the item, one array per block; the item's entry is `clips` times the clip."""
         return [
             self._push(block.name, code, int(clips * code.clip_units))
             for block, code in zip(one.blocks, engine.codes, strict=True)
@@ -128,7 +131,8 @@ class Promotion:
     def _push(self, name: str, code: BlockCode, units: int) -> IntArray:
         """Return one block of a table that promotes the item, with at most one entry that is not zero.
 
-        In a block of residuals the item's entry is `units`. In the block of counts it is `units` if `counts` is set.
+        In the blocks with sums of residuals the item's entry is `units`, in grid units. In the block with counts of
+        ratings it is `units` if `counts` is set. In all other blocks it is 0.
         """
         found = np.zeros(code.size, np.int64)
         if name == COUNTS and self.counts:
@@ -154,7 +158,7 @@ def _usual(run: Watched, item: int) -> float:
 def attack_integrity(run: Watched) -> list[Finding]:
     """Return the exposure of a promoted item, and by how many stars each promoter raises its predicted rating.
 
-    The item is the one that people like least. Its exposure is the share of honest people with the item in their top
+    The item is the one that people like least. Its exposure is the fraction of honest people with the item in their top
     ten.
     """
     people = run.draws(25).permutation(np.flatnonzero(run.problem.rated_counts > 0))

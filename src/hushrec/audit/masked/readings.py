@@ -1,8 +1,8 @@
 """Guesses about one person from the sums of a run, after everybody else's tables are subtracted.
 
 The argument `left` is what remains of every block: the person's integers plus noise. The noise is drawn anew for each
-person, because people who are compared with each other must not share noise. No function of this module sees the
-person's true ratings.
+person, because people who are compared with each other must not have the same noise. No function of this module sees
+the person's true ratings.
 """
 
 import math
@@ -115,7 +115,7 @@ def level_tables(
 def level_prior(ratings: FloatArray, levels: RatingLevels) -> FloatArray:
     """Return the prior probability of each rating in `levels`, for one item.
 
-    It combines other people's `ratings` of the item with the shares that are expected for any item.
+    It combines other people's `ratings` of the item with the frequencies that are expected for any item.
     """
     counts = np.bincount(levels.places(ratings), minlength=len(levels)) if len(ratings) else np.zeros(len(levels))
     return np.asarray((counts + 2 * levels.shares) / (counts.sum() + 2))

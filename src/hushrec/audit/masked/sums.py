@@ -19,7 +19,7 @@ Profile = tuple[IntArray, FloatArray]  # items in increasing order, and ratings 
 
 
 class SeenBlock(NamedTuple):
-    """One block of one round: its encoding (`code`), the noise in its sum, and the number of devices in the sum."""
+    """One block of one round: its encoding (`code`), the noise in its sum, and the number of devices (`survivors`)."""
 
     round_number: int
     block: Block

@@ -85,7 +85,7 @@ def draw_scores(
 ) -> Scores:
     """Return the test statistic in `trials` simulated runs with each of two inputs that differ by `difference`.
 
-    `honest` is the share of devices whose noise the attacker does not know. `sums` is the number of independent sums
+    `honest` is the fraction of devices whose noise the attacker does not know. `sums` is the number of independent sums
     that the attacker must combine, each with its own noise.
     """
     trials = TRIALS if trials is None else trials

@@ -32,7 +32,7 @@ class Named(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Watched:
-    """One recorded run with one budget, its victims, and what the attacks on it share.
+    """One recorded run with one budget, its victims, and values that several attacks use.
 
     `problem` holds the true ratings, which only the scoring of attacks may use. An attack uses `seen`, and the
     knowledge that its docstring names.
@@ -72,7 +72,7 @@ class Watched:
         return find_model(self.settings.model).predicts != "ranking"
 
     def draws(self, part: int) -> np.random.Generator:
-        """Return the random generator for one attack, so that attacks do not change each other's results."""
+        """Return random generator number `part`; each attack has its own, so that attacks do not affect each other."""
         return np.random.default_rng([self.settings.seed, 9, part])
 
     def tables(self, profile: Profile, run: SeenRun | None = None) -> PersonTables:
@@ -104,7 +104,7 @@ class Watched:
 
     @cached_property
     def popularity(self) -> FloatArray:
-        """The share of the people other than victims who rated each item, `(n_items,)`."""
+        """The fraction of the people other than victims who rated each item, `(n_items,)`."""
         return item_popularity(self.problem, self.others)
 
     @cached_property
