@@ -70,7 +70,7 @@ def text_blocks(path: Path, raw: Iterator[bytes], encoding: str | None, *, whole
 
 
 def _lines(blocks: Iterator[bytes], *, whole: bool) -> Iterator[bytes]:
-    """Yield the same bytes in blocks of whole lines, without the last line end of each block."""
+    """Yield the same bytes in blocks of whole lines (one block if `whole`), without the last line end of each."""
     held = b""
     for block in blocks:
         held += block

@@ -105,7 +105,11 @@ def _fill_description(total, n_summed, n_met, description, out):  # type: ignore
 
 
 class Ranking(NamedTuple):
-    """The public arrays and weights that `score_items` needs in addition to a `Description`."""
+    """The public arrays and weights that `score_items` needs in addition to a `Description`.
+
+    In the formula of this module, `places` are x_j, `crowd` is g_j, `features` are y_j with variances λ, and `shape` is
+    (β, γ, θ, c).
+    """
 
     log_counts: FloatArray  # log n_j, (n_items,)
     audiences: FloatArray  # a_j, (n_items, K)

@@ -24,7 +24,11 @@ class Audience(ModelOfColumns):
 
 
 class ItemTable(NamedTuple):
-    """The public table of model `audience`: the arrays from which scores are computed."""
+    """The public table of model `audience`: the arrays from which scores are computed.
+
+    The arrays `description_…` are the fields of a `Description`, the others those of a `Ranking` (`models.audience`);
+    `counts` are the expected numbers of people who chose each item.
+    """
 
     log_counts: FloatArray  # log n_j, (n_items,)
     counts: FloatArray  # E n_j, (n_items,)

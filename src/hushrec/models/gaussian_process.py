@@ -29,7 +29,11 @@ class GaussianProcess(ModelOfColumns):
 
 
 class ItemTable(NamedTuple):
-    """The public table of model `gp`: the arrays from which ratings are predicted."""
+    """The public table of model `gp`: the arrays from which ratings are predicted.
+
+    `models.gp` defines offsets, rows, variances and kernel; `effect_variances` is the part of the variances that comes
+    from uncertainty about the item, and the arrays `title_…` are the fields of a `TitleRows`.
+    """
 
     offsets: FloatArray  # o_j on the scale 1 to 5, (n_items,)
     rows: FloatArray  # x_j, (n_items, L)

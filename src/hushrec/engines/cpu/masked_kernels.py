@@ -56,7 +56,10 @@ class Codes(NamedTuple):
 
 
 class Table(NamedTuple):
-    """The arrays from which the entries of a person's blocks are computed: public table, taste columns, constants."""
+    """The arrays from which the entries of a person's blocks are computed: public table, taste columns, constants.
+
+    `protocols.masked.table.PublicTable` explains the arrays; `shape` holds five constants of descriptions and scores.
+    """
 
     offsets: FloatArray
     rows: FloatArray
