@@ -55,6 +55,13 @@ def test_the_sizes_of_masked_are_those_of_its_records(epsilon: float) -> None:
     assert tuple(found) == masked.MEASURED[epsilon]
 
 
+def test_a_smaller_budget_than_measured_is_said_to_be_less_accurate() -> None:
+    """The numbers at the smallest measured ε are too optimistic below it."""
+    measured, below = masked.fleet_sentence(1.0, 943), masked.fleet_sentence(0.5, 943)
+    assert below.startswith(measured)
+    assert "ε = 1" in below[len(measured) :]
+
+
 @pytest.mark.parametrize("epsilon", [8.0, 1.0])
 def test_catalogues_without_attributes_have_a_record_of_their_own(epsilon: float) -> None:
     """With ids and titles alone it takes more devices until a run pays, and operators hear that number."""

@@ -50,7 +50,7 @@ class Accountant(ABC):
         return replace(self)  # type: ignore[type-var]
 
     def is_sound(self) -> bool:
-        """Return whether every total has its declared type, is finite and not negative, and agrees with the others."""
+        """Return whether all totals have the declared types, are finite and not negative, and fit together."""
         totals = [(getattr(self, total.name), total.type) for total in fields(self)]  # type: ignore[arg-type]
         return all(type(number) is kind and 0 <= number < math.inf for number, kind in totals)
 
@@ -238,7 +238,7 @@ class TableAccountant(Accountant):
     def replaced_epsilon(self, delta: float) -> float:
         """Return ε at `delta` for one profile replaced by another.
 
-        Each of the two tables has a norm of at most Δ, so they differ by up to 2Δ, which doubles μ.
+        μ is computed for tables with norms up to Δ. The tables of two profiles differ by up to 2Δ, which doubles μ.
         """
         return self._epsilon(2 * math.sqrt(self.mu_squared), delta)
 

@@ -131,10 +131,11 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
 
 @dataclass(frozen=True)
 class Cohort:
-    """The number of devices whose tables are summed, the share that must survive and the share that may be corrupt.
+    """The number of devices whose tables are summed, and the fractions of them that must survive and may be corrupt.
 
-    A sum is revealed only if the tables of at least `smallest` devices arrive. At most `most_corrupt` of these devices
-    may add no noise, so the noise of each device is sized for the other `honest` devices.
+    `corrupt` is a fraction of the survivors. A sum is revealed only if the tables of at least `smallest` devices
+    arrive. At most `most_corrupt` of these devices may add no noise, so the noise of each device is sized for the other
+    `honest` devices.
     """
 
     devices: int
@@ -168,7 +169,7 @@ class Cohort:
 
 
 def share_variance(norm_squared: int, mu: float, share: float, cohort: Cohort) -> int:
-    """Return V, the smallest variance of one device's noise with which a block costs at most share · μ².
+    """Return V, the smallest variance of one device's noise with which a block costs at most its share of μ².
 
     V is an integer of squared grid units: the smallest from 16 on with hV − 8 ≥ Δ²/(share · μ²), for h = cohort.honest
     and Δ² = `norm_squared`. V is 0 for a run without noise (μ = ∞).
@@ -229,9 +230,10 @@ def smoothing_error(variance: float) -> float:
 
 
 def own_fraction(own_epsilon: float, epsilon: float, delta: float) -> float:
-    """Return the share of the run's norm bound that a person with a smaller ε may use: μ(own_epsilon)/μ(epsilon).
+    """Return the factor μ(own_epsilon)/μ(epsilon) by which a person with a smaller ε than the run's reduces all norms.
 
-    The share is 1 if the person's ε is at least that of the run, and 0 (the device sends zeros) if it is 0.
+    It multiplies the largest norm of every block. It is 1 if `own_epsilon` is at least `epsilon`, and 0 if
+    `own_epsilon` is 0: the device then sends zeros.
     """
     _require(own_epsilon >= 0, "own_epsilon", "at least 0", own_epsilon)
     if own_epsilon >= epsilon:
@@ -246,7 +248,7 @@ def own_fraction(own_epsilon: float, epsilon: float, delta: float) -> float:
 
 
 def own_norm_squared(norm_squared: int, fraction: float) -> int:
-    """Return ⌊fraction² · norm_squared⌋, the squared norm bound of a person who uses this fraction of the norm.
+    """Return ⌊fraction² · norm_squared⌋, the largest squared norm of a block after multiplying its norm by `fraction`.
 
     The block then costs at most fraction² times its full cost.
     """

@@ -1,7 +1,7 @@
 """Fake prediction errors for items that a device reports without having rated them: Theorem 3 of [SDCF].
 
-Fake errors carry no privacy guarantee: Theorem 3 bounds the ratio of the densities of fake and real errors, but not the
-ratio of real and fake errors (docs/proofs.md).
+Fake errors carry no privacy guarantee. Theorem 3 bounds the density of fake errors divided by that of real errors, but
+not the inverse ratio, which a guarantee needs as well (docs/proofs.md).
 """
 
 import math

@@ -13,7 +13,7 @@ DEFAULTS = (MASKED, SDCF)  # a run that names no protocol uses the first of thes
 
 
 def _with_plugged_models(protocol: Protocol) -> Protocol:
-    """Return the protocol with every model that names it in `spoken_by` added to `models`, after its own models."""
+    """Return the protocol with plug-in models added to `models`: those whose `spoken_by` names this protocol."""
     others = [name for name, model in MODELS.items() if protocol.name in model.spoken_by]
     return replace(protocol, models=tuple(dict.fromkeys([*protocol.models, *others])))
 

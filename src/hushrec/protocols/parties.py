@@ -96,7 +96,7 @@ class DeviceSide(ABC):
 
     @abstractmethod
     def predict(self, private: Private, public: Arrays) -> FloatArray:
-        """Return the predicted rating of every item, `(n_items,)`, from the public table and the device's ratings.
+        """Return the predicted rating of every item, `(n_items,)`, from the public table and the person's ratings.
 
         Ratings are on the scale 1 to 5; some models predict values outside it. A model that ranks returns scores.
         """
@@ -149,7 +149,7 @@ class DeviceSide(ABC):
             if not np.all(np.isfinite(array)):
                 raise RemoteProtocolError(
                     f"the public table of a run must contain finite numbers only, but {name} does not."
-                    " Do not use the results of this server."
+                    " The device refuses the table."
                 )
 
     def begin_again(self, private: Private, reported: int) -> tuple[State, list[Event]]:

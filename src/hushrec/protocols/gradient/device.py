@@ -65,17 +65,19 @@ class GradientDevice(DeviceSide):
         if selects != (terms.reports_per_client is not None):
             raise RemoteProtocolError(
                 f"terms of protocol {protocol.name} must {'' if selects else 'not '}contain reports_per_client."
-                " Do not join."
+                " The device does not join."
             )
         if (model.name, model.n_factors, model.n_side_rows) != (terms.model, terms.n_factors, terms.n_side_rows):
             raise RemoteProtocolError(
                 f"terms must be for model {model.name} with n_factors {model.n_factors} and n_side_rows"
-                f" {model.n_side_rows}, got {terms.model}, {terms.n_factors} and {terms.n_side_rows}. Do not join."
+                f" {model.n_side_rows}, got {terms.model}, {terms.n_factors} and {terms.n_side_rows}."
+                " The device does not join."
             )
         if (len(terms.user_regularization), len(terms.item_regularization)) != (model.user_width, model.item_width):
             raise RemoteProtocolError(
                 f"user_regularization and item_regularization must have {model.user_width} and {model.item_width}"
-                f" numbers, got {len(terms.user_regularization)} and {len(terms.item_regularization)}. Do not join."
+                f" numbers, got {len(terms.user_regularization)} and {len(terms.item_regularization)}."
+                " The device does not join."
             )
         self._protocol = protocol
         self._terms = terms
@@ -106,6 +108,7 @@ class GradientDevice(DeviceSide):
         """Return the values to store for new ratings, and the events to charge.
 
         In `isgld` the values get Laplace noise, once per rating. Other protocols store the ratings and charge nothing.
+        `batch` is the number of earlier calls; it selects the random stream, so that no noise is used twice.
         """
         rng = private.randomness.stream(Purpose.RATING_NOISE, batch)
         return self._protocol.training_values(values, rng=rng), self._protocol.perturbation_events()
@@ -123,7 +126,7 @@ class GradientDevice(DeviceSide):
         if vectors is None or vectors.ndim != 2 or len(vectors) < self._terms.n_items + self._terms.n_side_rows:
             raise RemoteProtocolError(
                 f"the public table must have item_vectors with one row for each of {self._terms.n_items} items and"
-                f" {self._terms.n_side_rows} further rows. Do not use this table."
+                f" {self._terms.n_side_rows} further rows. The device refuses the table."
             )
         self._check_vectors(vectors, len(vectors) - self._terms.n_side_rows)
 
@@ -148,8 +151,8 @@ class GradientDevice(DeviceSide):
     def begin_again(self, private: Private, reported: int) -> tuple[State, list[Event]]:
         """Return the state without permanent bits, so that the next round draws new ones, and the events to charge.
 
-        The server may have reports under the old key from later epochs than this device remembers. Each of these epochs
-        costs one draw of permanent bits.
+        `reported` is the last round for which the server has a report under the old key. Each permanent epoch
+        after the one that this device remembers, up to that round's, costs one draw of permanent bits.
         """
         selection = self._protocol.selection
         if selection is None:
@@ -158,7 +161,7 @@ class GradientDevice(DeviceSide):
         if lost > MOST_LOST_DRAWS:
             raise RemoteProtocolError(
                 f"the server must not claim reports from more than {MOST_LOST_DRAWS:,} epochs that this device does not"
-                f" remember, got {lost:,}. Do not join."
+                f" remember, got {lost:,}. The device does not join."
             )
         draw = PermanentDraw(
             selection.epsilon_p, selection.n_protected(len(private.items)), capped=selection.profile_cap is not None
@@ -180,17 +183,20 @@ class GradientDevice(DeviceSide):
         """Raise `RemoteProtocolError` for an announcement that breaks the accepted terms or has implausible vectors."""
         if not isinstance(announcement, ItemVectors) or announcement.round_number != address.round_number:
             raise RemoteProtocolError(
-                f"round {address.round_number} must open with the item vectors of that round. Do not report."
+                f"round {address.round_number} must open with the item vectors of that round. The device sends no"
+                " report."
             )
         n_items = self.n_items(private.state)
         accepted = self._terms if n_items == self._terms.n_items else self._terms.with_items(n_items)
         if not announcement.terms.agrees_with(accepted):
             raise RemoteProtocolError(
-                "the terms of an announcement must be those that this device accepted, got others. Do not report."
+                "the terms of an announcement must be those that this device accepted, but they differ. The device"
+                " sends no report."
             )
         if address.attempt != 1:
             raise RemoteProtocolError(
-                f"attempt must be 1 in protocol {self._protocol.name}, got {address.attempt}. Do not report."
+                f"attempt must be 1 in protocol {self._protocol.name}, got {address.attempt}. The device sends no"
+                " report."
             )
         self._check_vectors(announcement.item_vectors, announcement.terms.n_items)
 
@@ -199,12 +205,12 @@ class GradientDevice(DeviceSide):
         if vectors.shape[1] != self._model.item_width or norms.max() > LARGEST_ITEM_NORM:
             raise RemoteProtocolError(
                 f"item_vectors must have {self._model.item_width} numbers each and norms of at most"
-                f" {LARGEST_ITEM_NORM:g}. Do not use these vectors."
+                f" {LARGEST_ITEM_NORM:g}. The device sends no report."
             )
         if not plausible_norms(norms[:n_items]):
             raise RemoteProtocolError(
                 f"at least {1 - SMALL_SHARE:.0%} of item_vectors must have norms of {SMALLEST_ITEM_NORM:g} or more:"
-                " the error at a vector near zero would reveal the rating. Do not use these vectors."
+                " the error at a vector near zero would reveal the rating. The device sends no report."
             )
 
 
@@ -260,7 +266,9 @@ class _DeviceRound:
         sent_values = np.outer(errors, self._model.direction(self._user_vector))
         rho = gradient_rho(self._step_size * self._terms.data_weight * sent_values, self._step_size)
         if not rho < math.inf:
-            raise RemoteProtocolError("the announced step must be so small that gradients are finite. Do not report.")
+            raise RemoteProtocolError(
+                "the announced step must be so small that gradients are finite. The device sends no report."
+            )
         return GradientsSent(len(errors), rho)
 
     def _permanent_choice(self) -> tuple[PermanentChoice | None, Sequence[Event]]:
@@ -282,13 +290,16 @@ class _DeviceRound:
         return self._private.randomness.stream(purpose, self._round)
 
     def _draw_partners(self) -> IntArray:
-        """Draw an unrated item as the partner of each rated item; empty for a model that does not learn from pairs."""
+        """Draw an unrated item as the partner of each rated item for model `bpr`; return an empty array for others."""
         if not self._model.learns_from_pairs:
             return NOBODY
         return self._unrated(self._stream(Purpose.USER_PAIRS).random(len(self._items)))
 
     def _draw(self, permanent: PermanentChoice | None, own_errors: FloatArray, partners: IntArray) -> Draws:
-        """Draw the selected items, fake errors, partners and noise of this round, each from its own random stream."""
+        """Draw the selected items, fake errors, partners and noise of this round, each from its own random stream.
+
+        `own_errors` are the errors of the rated items; `partners` are the items that `_draw_partners` drew.
+        """
         selected = self._items
         if permanent is not None:
             rng = self._stream(Purpose.SELECTION)
@@ -312,7 +323,10 @@ class _DeviceRound:
         return Draws(selected, fakes, noise, user_noise, partners, selected_partners)
 
     def _selected_errors(self, draws: Draws, own_errors: FloatArray, rows: FloatArray) -> FloatArray:
-        """Return the error of each selected item: real if the item is rated, else fake; for `bpr`, the pair's error."""
+        """Return the error of each selected item: real if the item is rated, else fake; for `bpr`, the pair's error.
+
+        `own_errors` are the errors of the rated items; `rows` are all item vectors.
+        """
         is_rated, position = self._find(draws.selected)
         if isinstance(self._model, PairwiseRanking):
             return self._model.selected_errors(
@@ -358,7 +372,7 @@ class _DeviceRound:
 
 
 def scaled_down(gradients: FloatArray, max_norm: float | None) -> FloatArray:
-    """Return the gradients, all multiplied by one factor so that their joint norm is at most `max_norm`.
+    """Return the gradients, all multiplied by one factor so that the norm of all together is at most `max_norm`.
 
     None means no limit. The gradients already contain their noise, so scaling is post-processing and costs no budget.
     """

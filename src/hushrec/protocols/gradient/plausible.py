@@ -27,14 +27,14 @@ Rows = npt.NDArray[np.floating]
 
 
 def report_bound(terms: Terms, round_number: int, n_devices: int) -> float:
-    """Return B, the largest joint norm of one report's gradients; the server announces it with the round.
+    """Return B, the largest norm of all gradients of one report together; the server announces it with the round.
 
         B² = (η N · min(20, max(1, n / 25)))² + η K z
 
     η is the step size of the round, N the data weight, n = `n_devices`, K the length of a gradient and z the mean
-    number of gradients in a report. The first term bounds the data. The factor 20 is large enough for honest devices;
-    with few devices it is smaller, because one device could otherwise outweigh the others. The second term is the
-    expected squared norm of the noise.
+    number of gradients in a report. The first term bounds the gradients without noise. The factor 20 is large enough
+    for honest devices; with few devices it is smaller, because one device could otherwise outweigh the rest. The second
+    term is the expected squared norm of the noise.
     """
     size, width = terms.step_size(round_number), len(terms.item_regularization)
     steps = min(MOST_STEPS, max(1.0, n_devices / DEVICES_PER_STEP))

@@ -6,7 +6,7 @@ from hushrec.protocols.protocol import REFERENCE, Protocol, ServerKnowledge, Wor
 
 MASKED = Protocol(
     name="masked",
-    summary="sums only: one clipped, noised, masked table of integers per round",
+    summary="one clipped, noised and masked table of integers per round, of which the server learns only sums",
     row_label="masked",
     is_private=True,
     options=(
@@ -17,17 +17,17 @@ MASKED = Protocol(
             "Probability with which the budget may be exceeded.",
             default_text="1e-6, or 1/(10 devices) if smaller",
         ),
-        Option("dropout", float, "Share of the devices that are absent from a round.", 0.0),
+        Option("dropout", float, "Fraction of the devices that are absent from a round.", 0.0),
         Option(
             "survivors",
             float,
-            "Smallest share of the devices that a round may end with; the noise is sized for them.",
+            "Smallest fraction of the devices that a round may end with; the noise is sized for them.",
             default_text="what dropout leaves almost surely, on the network 0.8",
         ),
         Option(
             "corrupt",
             float,
-            "Share of the surviving devices that may be hostile and add no noise.",
+            "Fraction of the surviving devices that may be hostile and add no noise.",
             default_text="0, on the network 0.05",
         ),
         Option(

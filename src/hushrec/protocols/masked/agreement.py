@@ -8,11 +8,11 @@ block. A squared norm with expectation T that is spread over at least k directio
 
     T (1 + z √(2/k) + z²/k)
 
-with probability at most about exp(−z²/2). The test allows the sum of two such bounds for d entries: one for the noise,
-with T = v d and k = d, and one for people, with T = n (1 + r) E‖x‖² and k the number of directions in which people
-differ. The tested entries are:
+with probability at most about exp(−z²/2), for any z > 0; the test uses z = `DEVIATIONS`. The test allows the
+sum of two such bounds for d entries: one for the noise, with T = v d and k = d, and one for people, with T = n (1 + r)
+E‖x‖² and k the number of directions in which people differ. The tested entries are:
 
-- In a block without a row per item: all entries. Clipping bounds E‖x‖² by C², and k = 1.
+- In a block without a row per item: all entries. Clipping bounds E‖x‖² by C², where C is the clip, and k = 1.
 - In an item block: each row, with k = 1. In a block of counts, one person's entry for item j is between 0 and ω_j, the
   weight of the item, so its mean square is at most ω_j times its mean, which the other cohorts estimate. In other item
   blocks, the squared norm C² is distributed over items in proportion to n_j ω_j², where n_j is the number of ratings,
@@ -45,7 +45,7 @@ ITEM_BLOCKS = (COUNTS, AUDIENCE, BIAS, FACTORS)
 def disagreements(
     learner: Learner[Any], sums: Sequence[Mapping[str, DecodedSum]], survivors: Sequence[int]
 ) -> list[float]:
-    """Return for each cohort how implausible its sums are beside those of the others; at most 1 if all are honest.
+    """Return for each cohort the largest ratio of a tested squared norm to its bound; at most 1 if all are honest.
 
     `sums` has the decoded sums of each cohort by block name, `survivors` the number of devices of each cohort.
     """
@@ -82,7 +82,10 @@ def _bound(expected: Any, directions: Any) -> Any:
 
 
 def _row_spread(learner: Learner[Any], name: str, means: FloatArray, devices: int) -> FloatArray:
-    """Return a bound on the mean squared norm, over people, of each item's row in a person's block, `(n_items,)`."""
+    """Return a bound on the mean squared norm, over people, of each item's row in a person's block, `(n_items,)`.
+
+    `means` is the noisy mean of the block `name` over `devices` devices; only counts use it.
+    """
     weights, counts = learner.item_weights(name), learner.learned.counts
     if name == COUNTS:
         return np.asarray(weights * (np.maximum(means, 0.0) + RARE * weights / devices))

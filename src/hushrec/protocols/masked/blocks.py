@@ -14,7 +14,7 @@ SECOND_MOMENTS = 10.0  # the second half of a curvature block is multiplied by t
 
 @njit(cache=True, nogil=True)
 def describe(items, taste_columns, spread, offset, usual_log):  # type: ignore[no-untyped-def]
-    """Return the vector that summarizes a person's items, `(n_columns + 1,)`.
+    """Return the description of a person, a vector that summarizes the rated items, `(n_columns + 1,)`.
 
     For h items it is spread · Σ_j taste_columns[j] / (h + offset), followed by log h − usual_log.
     """
@@ -176,7 +176,8 @@ def evaluation_entries(rows, residuals, mean, level, largest, count_unit):  # ty
     """Return three sums over a person's h held-out ratings, with which the server measures accuracy.
 
     They are Σ (min(e², largest) − 1) for the errors e of the model, the same for the bias model, and count_unit · h.
-    For a residual y and item row x, the error is y − x · mean in the model, and y − level in the bias model.
+    For a residual y (rating minus item offset) and item row x, the error is y − x · mean in the model, where `mean` is
+    the person's taste, and y − level in the bias model, where `level` is the person's bias from `level_of`.
     """
     found = np.zeros(3)
     for t in range(len(residuals)):
@@ -191,7 +192,7 @@ def evaluation_entries(rows, residuals, mean, level, largest, count_unit):  # ty
 
 @njit(cache=True, nogil=True)
 def level_of(residuals, offset):  # type: ignore[no-untyped-def]
-    """Return a person's level (user bias) in the bias model: the sum of h residuals divided by h + offset."""
+    """Return a person's bias: the sum of h residuals (rating minus item offset) divided by h + `offset`."""
     total = 0.0
     for value in residuals:
         total += value

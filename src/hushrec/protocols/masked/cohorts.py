@@ -38,9 +38,9 @@ def draw_cohorts(
 ) -> list[list[bytes]]:
     """Return the names of the members of each cohort, drawn at random with the given sizes.
 
-    Names are sorted by HMAC-SHA256(secret, label ‖ context ‖ name) and dealt to the cohorts. Suspects are spread
-    evenly, so that plausible sums clear as many of them as possible. If some devices must be left out, suspects go
-    first.
+    Names are sorted by HMAC-SHA256(secret, label ‖ context ‖ name), and dealt to the cohorts; `context` is the
+    hash of the announcement. Suspects are spread evenly, so that plausible sums clear as many of them as possible. If
+    some devices must be left out, suspects go first.
     """
     key = COHORTS_LABEL + context
     order = sorted(names, key=lambda name: hmac.digest(secret, key + name, "sha256"))

@@ -56,8 +56,8 @@ def round_entries(
 ) -> list[Entries]:
     """Return this device's entries for each block of a round, before clipping and noise. They are private.
 
-    `held` has the held-out ratings, which only the evaluation block uses. A person without ratings gets exact zeros,
-    without any computation.
+    `taste_columns` has one row per item: public attributes that a person may like or dislike. `held` has the held-out
+    ratings, which only the evaluation block uses. A person without ratings gets exact zeros, without any computation.
     """
     from hushrec.models import gp  # compiled: imported where it is used
     from hushrec.protocols.masked import blocks as block_maths

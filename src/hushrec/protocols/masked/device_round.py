@@ -41,7 +41,7 @@ from hushrec.randomness import RandomStream
 
 @dataclass(frozen=True)
 class Idle:
-    """The state of a device between attempts; `place` is the last (round, attempt) in which the device reported."""
+    """The state of a device between attempts; `place` is the latest (round, attempt) in which it reported."""
 
     place: tuple[int, int] = (0, 0)
 
@@ -57,7 +57,10 @@ class Keyed:
 
 @dataclass(frozen=True, repr=False)
 class Shared:
-    """The state of a device after it has sent encrypted shares of its secrets for the neighbours `drawn`."""
+    """The state of a device after it has sent encrypted shares of its secrets for the neighbours `drawn`.
+
+    `own` is the device's position in the roster.
+    """
 
     announcement: Announcement
     secrets: secagg.Secrets
@@ -68,7 +71,10 @@ class Shared:
 
 @dataclass(frozen=True, repr=False)
 class Sent:
-    """The state of a device after it has sent its masked table; `held` are its shares of other devices' secrets."""
+    """The state of a device after it has sent its masked table; `held` are its shares of other devices' secrets.
+
+    `own` is the device's position in the roster.
+    """
 
     announcement: Announcement
     roster: Roster
@@ -152,15 +158,17 @@ class DeviceRound:
     def _publish_keys(self, message: Announcement, table_digest: bytes, rng: RandomStream) -> tuple[State, Any]:
         if message.run_id != self._run_id or not message.is_signed_by(self._server_key):
             raise RemoteProtocolError(
-                "announcement must be for this run and signed by the server that this device joined. Do not report."
+                "announcement must be for this run and signed by the server that this device joined. The device"
+                " sends no report."
             )
         if message.terms_digest != self._terms.digest:
             raise RemoteProtocolError(
-                "terms_digest must be the hash of the terms that this device accepted. Do not report."
+                "terms_digest must be the hash of the terms that this device accepted. The device sends no report."
             )
         if message.table_digest != table_digest:
             raise RemoteProtocolError(
-                "table_digest must be the hash of the public table that this device has. Fetch the public table again."
+                "table_digest must be the hash of the public table that this device has. The device fetches"
+                " the table again."
             )
         if message.place <= self.place:
             raise RemoteProtocolError(
@@ -213,12 +221,12 @@ class DeviceRound:
 
     @property
     def place(self) -> tuple[int, int]:
-        """The (round, attempt) of the last announcement that this device replied to."""
+        """The (round, attempt) of the latest announcement that this device replied to."""
         return place_of(self.state)
 
 
 def place_of(state: State) -> tuple[int, int]:
-    """Return the (round, attempt) of the last announcement that a device in this state replied to."""
+    """Return the (round, attempt) of the latest announcement that a device in this state replied to."""
     if isinstance(state, Idle):
         return state.place
     return (state.sent if isinstance(state, Consented) else state).announcement.place

@@ -29,8 +29,8 @@ from hushrec.randomness import Purpose, Randomness
 class MaskedDevice(DeviceSide):
     """The computations of a device in the masked protocol, under the terms that it accepted.
 
-    `fraction` is the share of the norm bound that the person's tables may use; it is below 1 for a person whose budget
-    is smaller than the run's.
+    `fraction` multiplies the largest norm of every block. It is 1, or less for a person whose own budget is smaller
+    than the run's.
     """
 
     def __init__(self, terms: MaskedTerms, model: Any, fraction: float) -> None:
@@ -38,7 +38,7 @@ class MaskedDevice(DeviceSide):
         if model.columns.n_items < terms.n_items:
             raise RemoteProtocolError(
                 f"terms must be for at most {model.columns.n_items} items, the size of the catalogue, got"
-                f" {terms.n_items}. Do not join."
+                f" {terms.n_items}. The device does not join."
             )
         learning = type(learning_of(model))
         self._learning = learning(model.columns.first(terms.n_items))
@@ -72,7 +72,7 @@ class MaskedDevice(DeviceSide):
         if device.place != (address.round_number, address.attempt):
             raise RemoteProtocolError(
                 f"message must be for the round and attempt of its envelope, {address}, got {device.place}."
-                " Do not report."
+                " The device sends no report."
             )
         shown: State | None = {} if maker.events else None
         return Report(reply, make_state(device.state, maker.spent), maker.events, shown=shown)
@@ -103,7 +103,7 @@ class MaskedDevice(DeviceSide):
         super().check_public(public)
         if self._learning.table_from(public).n_items != self._terms.n_items:
             raise RemoteProtocolError(
-                f"the public table must have one row for each of {self._terms.n_items} items. Do not use this table."
+                f"the public table must have one row for each of {self._terms.n_items} items. Devices refuse the table."
             )
 
     @property

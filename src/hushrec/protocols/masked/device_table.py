@@ -36,10 +36,10 @@ def make_table(
 ) -> tuple[Table, TableAccountant]:
     """Return a device's table of a round, as integers with noise, and the cost of the run including this table.
 
-    `spent` is the cost so far. `fraction` is the share of the run's norm bound that the device uses; the device may
-    spend fraction² μ² in the run. If `blocks` is None, for a device without ratings, or if the budget does not suffice,
-    the table is zeros with full noise: it costs nothing, and nobody can distinguish it from other tables. Every attempt
-    of a round draws from its own random streams.
+    `spent` is the cost so far. `fraction` multiplies the largest norm of every block; it is 1, or less for a person
+    whose own budget is smaller than the run's. The device may spend fraction² μ² in the run. If `blocks` is None, for a
+    device without ratings, or if the budget does not suffice, the table is zeros with full noise: it costs nothing, and
+    nobody can distinguish it from other tables. Every attempt of a round draws from its own random streams.
     """
     codes = priced.codes[round_number - 1]
     if blocks is not None and len(blocks) != len(codes):

@@ -54,7 +54,7 @@ class BlockCode:
         return self.clip / self.clip_units
 
     def event(self, cohort: Cohort, fraction: float = 1.0) -> BlockSent:
-        """Return the budget event of a device that sends this block and uses `fraction` of the norm bound.
+        """Return the budget event of a device that sends this block; `fraction` multiplies the block's largest norm.
 
         The event counts only the noise of the honest devices in the smallest cohort.
         """
@@ -102,9 +102,9 @@ def _fits(units: int, size: int, share: float, mu: float, cohort: Cohort) -> boo
 def clip_of_norm(code: BlockCode, norm_squared: int) -> float:
     """Return the clip, in grid units, for a device whose integers may have a squared norm of at most `norm_squared`.
 
-    A person whose budget is smaller than the run's has a smaller norm bound. The result is the largest x up to
-    `code.clip_units` with `norm_bound(x, code.size)` ≤ `norm_squared`, or 0 if there is none, so that the device rarely
-    has to truncate.
+    `norm_squared` is smaller than the code's for a person whose budget is smaller than the run's. The result is the
+    largest x up to `code.clip_units` with `norm_bound(x, code.size)` ≤ `norm_squared`, or 0 if there is none, so that
+    the device rarely has to truncate.
     """
     constant = code.size / 4 + _DEVIATION * math.sqrt(code.size) / 2
     discriminant = _DEVIATION**2 / 4 + norm_squared - constant

@@ -1,4 +1,4 @@
-"""Federated evaluation: the rounds of a masked run measure its accuracy on held-out ratings of the devices.
+"""Federated evaluation: the rounds of a masked run of model `gp` measure its accuracy on ratings that devices hold out.
 
 Each device holds out about 5 % of its ratings. A random stream that is seeded by the device's name selects them, so the
 choice is the same in every round and does not depend on the ratings. In each round except the first, a device with h
@@ -6,10 +6,14 @@ held-out ratings sends an evaluation block of three numbers::
 
     Σ (min(e², 9) − 1) over the errors e of the model,   the same sum for the bias model,   h/2
 
-The block is clipped and noised like every block. Its sum over devices gives the mean squared error of both models, with
-known standard errors. The errors are those of the linear part of the model under the public table of that round. The
-bias model predicts the offset of the item plus the person's level, Σ y / (n + 3.2) for the n residuals y of the ratings
-that are not held out. An additional last round has only this block, and measures the final table.
+The block is clipped and noised like every block. Squared errors are near 1, so subtracting 1 keeps the sums, and with
+them the norm that is clipped, small; h is halved for the same reason. The sum over devices gives the mean squared error
+of both models, with known standard errors.
+
+The public table of the round has an offset o_j and a row x_j for every item j. The model predicts o_j + x_jᵀd, with the
+person's taste d fitted to the n ratings that are not held out; kernel and titles of `models/gp.py` are left out. The
+bias model predicts o_j plus the person's bias Σ y / (n + 3.2), for the residuals y = rating − o_j of the same ratings.
+An additional last round has only this block, and measures the final table.
 """
 
 import math
@@ -67,9 +71,10 @@ def with_evaluation(plan: Plan, share: float) -> Plan:
 
 
 def is_readable(devices: int, honest: int, mu: float) -> bool:
-    """Return whether the standard error of a measured RMSE near 1 is at most `READABLE_ERROR`.
+    """Return whether noise adds a standard error of at most `READABLE_ERROR` to a measured RMSE near 1.
 
-    All arguments are public numbers. The number of rounds and the number of held-out ratings per device are guessed.
+    Every device adds noise, sized for `honest` devices and the budget `mu`. All arguments are public. The number of
+    rounds and the number of held-out ratings per device are guessed.
     """
     deviation = CLIP / (mu * math.sqrt(NETWORK_SHARE / USUAL_ROUNDS)) * math.sqrt(devices / honest)
     return deviation / (2 * USUAL_HELD * devices) <= READABLE_ERROR

@@ -65,5 +65,9 @@ def measured_at(epsilon: float, *, knows_attributes: bool = True) -> tuple[Fleet
 
 
 def fleet_sentence(epsilon: float, n_devices: float, *, knows_attributes: bool = True) -> str:
-    """Return one or two sentences about the accuracy of `masked` to expect with `n_devices` devices at `epsilon`."""
-    return sentence_of(measured_at(epsilon, knows_attributes=knows_attributes), n_devices)
+    """Return sentences about the accuracy of `masked` to expect with `n_devices` devices at `epsilon`.
+
+    Below the smallest measured ε, the last sentence says that the error will be larger than the one quoted.
+    """
+    told, least = sentence_of(measured_at(epsilon, knows_attributes=knows_attributes), n_devices), min(MEASURED)
+    return told if epsilon >= least else f"{told} The error was measured at ε = {least:g}; expect a larger one here."

@@ -68,9 +68,9 @@ class GpLearning(Learning):
 def item_table(table: PublicTable, columns: ItemColumns, *, final: bool) -> ItemTable:
     """Return the arrays that predictions need, from a public table and the public columns of the items.
 
-    With `final` False, before the last round, the kernel has only its linear part, which is fast and accurate enough to
-    follow training. A catalogue without titles, attributes and learned columns has only the linear part as well,
-    because quality and popularity alone do not make items similar.
+    With `final` False, before the last round, the kernel of two items has only its linear part, the product of their
+    rows, which is fast and accurate enough to follow training. A catalogue without titles, attributes and learned
+    columns has only the linear part as well, because quality and popularity alone do not make items similar.
     """
     titles = columns.titles
     starts = titles.starts if final else np.zeros_like(titles.starts)

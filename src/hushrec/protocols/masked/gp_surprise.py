@@ -2,8 +2,8 @@
 
 `encoding.is_plausible` only bounds the norm of a sum over n devices by n Δ, so that a hostile table of that length
 passes. Counts and the results of earlier rounds give a tighter bound. Item j has n_j ratings and weight ω_j. M and M₂
-are the means of c qqᵀ and c² qqᵀ over ratings, from the curvature block of the same round, where c is the effect of
-clipping. Row j of the sum of an item block is then
+are the means of c qqᵀ and c² qqᵀ over ratings, from the curvature block of the same round. A person's rows are
+multiples of the vector q, and clipping multiplies them by c. Row j of the sum of an item block is then
 
     y_j = n_j ω_j M θ_j + sampling + noise,     E‖y‖² = Σ_j (n_j ω_j)² ‖M‖² τ_j² + Σ_j n_j ω_j² v tr(M₂) + d s².
 
@@ -36,9 +36,9 @@ AUDIENCE_VARIANCE = 1.0  # variance of the mean description of an item's people
 
 
 def surprise(learner: "GpLearner", sums: Mapping[str, DecodedSum], survivors: int) -> float:
-    """Return how implausible the sums of the learner's next round are; at most 1 if all devices are honest.
+    """Return the largest ratio, over the blocks of the next round, of a sum's size to its largest plausible value.
 
-    `sums` has the decoded sums by block name, over `survivors` devices.
+    `sums` has the decoded sums by block name, over `survivors` devices. If all are honest, the result is at most 1.
     """
     found = [counts_surprise(sums[COUNTS], survivors)] if COUNTS in sums else []
     share = survivors / learner.devices
@@ -53,7 +53,7 @@ def surprise(learner: "GpLearner", sums: Mapping[str, DecodedSum], survivors: in
 def _variances(learner: "GpLearner", name: str) -> tuple[FloatArray, float]:
     """Return two variances for the item block `name`, τ_j² and v in the formula of the module's docstring.
 
-    The first is that of what is not yet known about each item, `(n_items,)`, the second that of one rating's
+    τ_j², `(n_items,)`, is the variance of the part of item j that is still unknown; v is the variance of one rating's
     contribution.
     """
     learned, ones = learner.learned, np.ones(learner.item_columns.n_items)
@@ -66,10 +66,10 @@ def _variances(learner: "GpLearner", name: str) -> tuple[FloatArray, float]:
 
 
 def counts_surprise(noisy: DecodedSum, survivors: int) -> float:
-    """Return how implausible noisy counts over n = `survivors` devices are; at most 1 if all devices are honest.
+    """Return the larger of two ratios for noisy counts over n = `survivors` devices; at most 1 if all are honest.
 
-    Two things are compared with the noise, and the larger ratio is returned: how far a single count is outside 0 … n,
-    and the sum of the squares of all negative counts. If nobody rated any of d items, noise of deviation s alone gives
+    One is how far a single count is outside 0 … n, the other is the sum of the squares of all negative counts. Each is
+    divided by the largest value that noise explains. If nobody rated any of d items, noise of deviation s alone gives
     that sum the mean d s²/2 and the variance 5 d s⁴/4.
     """
     outside = float(np.maximum(noisy.values - survivors, -noisy.values).max())
@@ -80,16 +80,21 @@ def counts_surprise(noisy: DecodedSum, survivors: int) -> float:
 
 
 def block_surprise(
-    noisy: DecodedSum, rows: ItemSum, counts: FloatArray, weights: FloatArray, variances: FloatArray, own: float
+    noisy: DecodedSum,
+    rows: ItemSum,
+    counts: FloatArray,
+    weights: FloatArray,
+    variances: FloatArray,
+    rating_variance: float,
 ) -> float:
     """Return the squared norm of the sum of an item block divided by its largest plausible value.
 
-    `variances` are those of what is not yet known about each item, and `own` is the variance of one rating's
-    contribution.
+    `rows` is the same sum with the effect of clipping, `variances` has τ_j², the variance of the part of item j that is
+    still unknown, and `rating_variance` is the variance of one rating's contribution.
     """
     size, columns = noisy.values.size, noisy.values.size // len(counts)
     width = columns / len(rows.mean_weight)  # an audience block has one weight for all its columns, or one each
     signal = width * float(np.sum((counts * weights) ** 2 * variances)) * float(np.sum(rows.mean_weight**2))
-    sampling = width * own * float(np.sum(counts * weights**2)) * float(np.trace(rows.squared_weight))
+    sampling = width * rating_variance * float(np.sum(counts * weights**2)) * float(np.trace(rows.squared_weight))
     noise = deviation_of(noisy) ** 2 * (size + DEVIATIONS * math.sqrt(2 * size))
     return float(noisy.values @ noisy.values) / (noise + SLACK * (signal + sampling))

@@ -59,7 +59,7 @@ class Learner(ABC, Generic[LearnedT]):
         """Return the weight by which devices multiply each item's row in the next item block `name`, `(n_items,)`."""
 
     def surprise(self, sums: Mapping[str, DecodedSum], survivors: int) -> float:
-        """Return how implausible the sums of the next round are; at most 1 if all devices are honest."""
+        """Return the ratio of the next sums' size to its largest plausible value; at most 1 if devices are honest."""
         return 0.0
 
     def block(self, name: str) -> Block:

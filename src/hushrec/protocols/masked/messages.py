@@ -170,7 +170,7 @@ class Quorum:
 class Unmasking:
     """The shares that a device reveals, one for each device in `owners`, which had sent shares to it.
 
-    It is a share of the owner's seed if the owner survived, else of the owner's mask key.
+    Each is a share of the owner's seed if the owner survived, else a share of the owner's mask key.
     """
 
     owners: Annotated[IntArray, Row]

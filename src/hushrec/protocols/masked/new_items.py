@@ -1,9 +1,9 @@
 """Cold start of items: rows of the public table for items that joined the catalogue after a run of model `gp` began.
 
-A weighted ridge regression predicts the offset, row and log-popularity of an item from its taste columns. It is fitted
-to the known items, with weight n_j/(n_j + 20) for an item with n_j ratings and a ridge of 1. A new item gets the
-predictions, and the residual variance of the offsets as uncertainty about its effect. The device computes everything
-from public numbers, without a message.
+A weighted ridge regression predicts the offset, row and log-popularity of an item from its taste columns, the public
+attributes that a person may like or dislike. It is fitted to the known items, with weight n_j/(n_j + 20) for an item
+with n_j ratings and a ridge of 1. A new item gets the predictions, and the residual variance of the offsets as
+uncertainty about its effect. The device computes everything from public numbers, without a message.
 """
 
 import numpy as np
@@ -18,7 +18,8 @@ RIDGE = 1.0
 def with_new_items(published: Arrays, taste: FloatArray) -> Arrays:
     """Return the arrays of the public table with rows added for new items.
 
-    `taste` has the taste columns of all items, `(n_items, n_taste)`, known items first.
+    `published` has the arrays for the known items. `taste` has the public attributes (taste columns) of all items,
+    `(n_items, n_taste)`, with the known items first.
     """
     offsets, rows, log_counts = (np.asarray(published[name]) for name in ("offsets", "rows", "log_counts"))
     known, new = len(offsets), len(taste) - len(offsets)

@@ -125,7 +125,7 @@ def prior_size(length: int) -> int:
 
 
 def fleet_strength(devices: int, mu: float) -> float:
-    """Return devices · μ², which measures how precisely a run learns about an item rated by a given share of people.
+    """Return devices · μ², which measures how precisely a run learns about an item rated by a given fraction of people.
 
     The number of items does not matter: each item has its own noise, and items that nobody rates cost nothing.
     """

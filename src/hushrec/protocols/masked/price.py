@@ -61,14 +61,17 @@ class PricedPlan:
         return run_mu(self.epsilon, self.delta) ** 2
 
     def table_sent(self, round_index: int, fraction: float = 1.0) -> TableSent:
-        """Return the budget event of sending one table, for a device that uses `fraction` of the norm bound.
+        """Return the budget event of sending one table; `round_index` counts rounds from 0.
 
-        `round_index` counts rounds from 0.
+        `fraction` multiplies the largest norm of every block; it is below 1 for a person with a smaller budget.
         """
         return TableSent(tuple(code.event(self.cohort, fraction) for code in self.codes[round_index]))
 
     def accountant(self, fraction: float = 1.0) -> TableAccountant:
-        """Return an accountant with the cost of one table in every round, without repeated attempts."""
+        """Return an accountant with the cost of one table in every round, without repeated attempts.
+
+        `fraction` multiplies the largest norm of every block, as in `table_sent`.
+        """
         accountant = TableAccountant()
         for index in range(len(self.codes)):
             accountant.compose(self.table_sent(index, fraction))

@@ -144,9 +144,9 @@ class Masked(ConfiguredProtocol):
         return MaskedTerms(priced, _rules(cohort))
 
     def expected_survivors(self, devices: int) -> float:
-        """Return the smallest share of the devices with which a round may end.
+        """Return the smallest fraction of the devices with which a round may end.
 
-        It is the option `survivors` or, by default, the share that remains after `dropout`, less a margin of
+        It is the option `survivors` or, by default, the fraction that remains after `dropout`, less a margin of
         `SAFE_DEVIATIONS` standard deviations.
         """
         if self.survivors is not None:
@@ -210,7 +210,7 @@ class Masked(ConfiguredProtocol):
     def joining_costs(self, terms: MaskedTerms) -> dict[str, float]:
         """Return the cost of all rounds, including the reserve for repeated attempts; empty for a run without noise.
 
-        It is the run's μ², times `fraction` squared for a person whose budget is smaller than the run's.
+        It is the run's μ², times the square of `fraction(terms)` for a person whose budget is smaller than the run's.
         """
         return {} if terms.priced.is_exact else {"table": self.fraction(terms) ** 2 * terms.priced.mu_squared}
 
@@ -241,7 +241,7 @@ class Masked(ConfiguredProtocol):
         }
 
     def fraction(self, terms: MaskedTerms) -> float:
-        """Return the fraction of the run's norm bound that `own_epsilon` allows, from 0 to 1."""
+        """Return the factor, from 0 to 1, by which a person with `own_epsilon` reduces the norm of every block."""
         if self.own_epsilon is None:
             return 1.0
         return own_fraction(self.own_epsilon, terms.priced.epsilon, terms.priced.delta)

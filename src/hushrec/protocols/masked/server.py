@@ -149,7 +149,10 @@ class GpLearner(Learner[Learned]):
     # Counts and descriptions -----------------------------------------------------------------------------------
 
     def _learn_counts(self, learned: Learned, noisy: DecodedSum, share: float) -> Learned:
-        """Return `learned` with the estimated popularity of each item, which also becomes an item column."""
+        """Return `learned` with the estimated popularity of each item, which also becomes an item column.
+
+        `share` is the fraction of all devices that reported.
+        """
         everywhere = np.ones(self.item_columns.n_items)
         found = popularity_of(count_sum(noisy, share, everywhere), self.item_columns)
         columns = learned.columns.copy()
@@ -186,7 +189,7 @@ class GpLearner(Learner[Learned]):
         return unit_weights(weights / rare, counts)
 
     def item_sum(self, name: str, sums: Mapping[str, DecodedSum], share: float) -> ItemSum:
-        """Return the sum of the item block called `name` over all devices, scaled up from the `share` that reported."""
+        """Return the sum of the item block called `name`, scaled up from the fraction `share` of all devices."""
         weights, counts = self.item_weights(name), self.learned.counts
         return item_sum(self.block(name), sums[name], sums[curvature_of(name)], weights, counts, share)
 

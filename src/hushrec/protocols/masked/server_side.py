@@ -172,7 +172,7 @@ class MaskedServer(ServerSide):
         self._open_attempt.check(device_name(sender), message)
 
     def addend(self, address: Address, sender: Name, message: Any) -> tuple[int, WordArray] | None:
-        """Return (cohort number, integers) for a masked table, of which only the cohort's sum is needed; else None."""
+        """Return (cohort number, integers) for a masked table; None in other phases, whose reports are not added up."""
         if not isinstance(message, MaskedTable):
             return None
         return self._open_attempt.number_of(device_name(sender)), message.numbers
@@ -242,7 +242,7 @@ class MaskedServer(ServerSide):
         return self.learner.surprise(self._added_up([cohort]), survivors) <= 1
 
     def believed(self, cohorts: Sequence[ServerRound]) -> list[ServerRound]:
-        """Return the cohorts with plausible sums, each judged alone and, from three cohorts on, against the others."""
+        """Return the cohorts with plausible sums, each judged alone and, from three on, beside the other cohorts."""
         kept = [cohort for cohort in cohorts if self._is_plausible(cohort)]
         while len(kept) >= FEWEST_COHORTS:
             survivors = [len(cohort.survivors) for cohort in kept]

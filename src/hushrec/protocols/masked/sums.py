@@ -37,7 +37,7 @@ class CountSum(NamedTuple):
 
 
 def count_sum(noisy: DecodedSum, share: float, weights: FloatArray) -> CountSum:
-    """Return the noisy count of each item over all devices, from the sum over the `share` of them that reported.
+    """Return the noisy count of each item over all devices, from the sum over the fraction `share` that reported.
 
     `weights` are the item weights that devices multiplied their counts by.
     """
@@ -89,7 +89,7 @@ class ItemSum:
 def item_sum(
     block: Block, noisy: DecodedSum, curvature: DecodedSum, weights: FloatArray, counts: FloatArray, share: float
 ) -> ItemSum:
-    """Return the sum of an item block over all devices, from the sum over the `share` of them that reported.
+    """Return the sum of an item block over all devices, from the sum over the fraction `share` that reported.
 
     `curvature` is the sum of its curvature block, `weights` are its item weights, and `counts` the ratings per item.
     """

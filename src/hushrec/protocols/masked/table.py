@@ -26,7 +26,7 @@ def freeze_entries(table: Any) -> None:
         if not np.all(np.abs(values) <= LARGEST_ENTRY):
             raise RemoteProtocolError(
                 f"{entry.name} of a public table must be finite and at most {LARGEST_ENTRY:g} in absolute value."
-                " Do not use this table."
+                " Devices refuse the table."
             )
         values.flags.writeable = False
         object.__setattr__(table, entry.name, values)
@@ -46,7 +46,7 @@ def table_in(kind: type[TableT], published: Mapping[str, Any]) -> TableT:
     names = [entry.name for entry in fields(kind)]  # type: ignore[arg-type]
     missing = [name for name in names if name not in published]
     if missing:
-        raise RemoteProtocolError(f"the public table must have an array called {missing[0]}. Do not use this table.")
+        raise RemoteProtocolError(f"the public table must have an array called {missing[0]}. Devices refuse the table.")
     return kind(**{name: published[name] for name in names})
 
 
@@ -56,7 +56,7 @@ def check_shapes(table: Any, expected: Mapping[str, tuple[int, ...]]) -> None:
         found = getattr(table, name).shape
         if found != shape:
             raise RemoteProtocolError(
-                f"{name} of a public table must have shape {shape}, got {found}. Do not use this table."
+                f"{name} of a public table must have shape {shape}, got {found}. Devices refuse the table."
             )
 
 
@@ -84,11 +84,11 @@ class PublicTable:
         freeze_entries(self)
         if not (np.all(self.variances > 0) and np.all(self.length_squared > 0)):
             raise RemoteProtocolError(
-                "variances and length_squared of a public table must be positive. Do not use this table."
+                "variances and length_squared of a public table must be positive. Devices refuse the table."
             )
         if not (np.all(self.weights >= 0) and np.all(self.factor_weights >= 0)):
             raise RemoteProtocolError(
-                "weights and factor_weights of a public table must not be negative. Do not use this table."
+                "weights and factor_weights of a public table must not be negative. Devices refuse the table."
             )
         self._check_shapes()
 

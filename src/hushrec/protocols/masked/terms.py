@@ -40,25 +40,28 @@ class MaskedTerms:
         blocks = [[(block.size, block.clip) for block in one.blocks] for one in priced.plan.rounds]
         if not blocks or blocks != [[(code.size, code.clip) for code in codes] for codes in priced.codes]:
             raise RemoteProtocolError(
-                "codes must match the blocks of the plan: one for each block, with the same size and clip. Do not join."
+                "codes must match the blocks of the plan: one for each block, with the same size and clip. The"
+                " device does not join."
             )
         largest = max(4 * one.size for one in priced.plan.rounds)
         if largest > LARGEST_TABLE:
             raise RemoteProtocolError(f"tables of the plan must have at most {LARGEST_TABLE} bytes, got {largest}.")
         if not all(_is_possible(code, priced.epsilon) for codes in priced.codes for code in codes):
             raise RemoteProtocolError(
-                "codes must have a grid, a norm bound and a noise variance in the allowed ranges. Do not join."
+                "the grid, largest norm and noise variance of each code must be in the allowed ranges. The device does"
+                " not join."
             )
         require_delta(priced.delta, cohort.devices)
         if (self.rules.smallest, self.rules.most_corrupt) != (cohort.smallest, cohort.most_corrupt):
             raise RemoteProtocolError(
                 "rules must have the smallest cohort and the corrupt devices that the noise is sized for,"
                 f" {cohort.smallest} and {cohort.most_corrupt}, got {self.rules.smallest} and"
-                f" {self.rules.most_corrupt}. Do not join."
+                f" {self.rules.most_corrupt}. The device does not join."
             )
         if not priced.accountant().epsilon(priced.delta) <= priced.epsilon * (1 + 1e-9):
             raise RemoteProtocolError(
-                f"terms must cost at most their epsilon, {priced.epsilon:g}, but they cost more. Do not join."
+                f"terms must cost at most their epsilon, {priced.epsilon:g}, but they cost more. The device does"
+                " not join."
             )
 
     @property
@@ -103,7 +106,7 @@ class MaskedTerms:
 
 
 def _is_possible(code: BlockCode, epsilon: float) -> bool:
-    """Return whether grid, norm bound and noise variance are in the allowed ranges; variance 0 needs ε = ∞."""
+    """Return whether grid, largest norm and noise variance are in the allowed ranges; variance 0 needs ε = ∞."""
     smallest = 0 if epsilon == math.inf else SMALLEST_SHARE_VARIANCE
     in_range = smallest <= code.share_variance <= LARGEST_VARIANCE and 1 <= code.norm_squared < 2**63
     return in_range and 1 <= code.clip_units <= FINEST_CLIP

@@ -25,7 +25,7 @@ CURVATURE_CLIP = 12.0  # times the clip of the audience block: a person with h i
 
 
 def first_columns(n_taste: int) -> int:
-    """Return the number of item columns from which people are described in the first pass."""
+    """Return the number of columns that describe people in the first pass, for items with `n_taste` taste columns."""
     return max(n_taste, FEWEST_COLUMNS)
 
 
@@ -60,7 +60,7 @@ def _moments(width: int) -> Block:
 
 
 def _audience(n_items: int, width: int, share: float) -> list[Block]:
-    """Return an audience block and its curvature block.
+    """Return an audience block of `width` columns, with this `share` of μ², and its curvature block.
 
     The curvature block has two entries, c h and c² h up to a constant, for a person with h items whose audience block
     clipping multiplies by c.

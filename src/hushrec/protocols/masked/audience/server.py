@@ -147,7 +147,7 @@ class AudienceLearner(Learner[Learned]):
 
         Clipping multiplies the entries of a person with h items by about C₁/√h in the counts and by about C₂/√(hK) in
         the audience block, where C₁ and C₂ are the clips of the two blocks. The ratio is about C₂/(C₁√K) for any h; an
-        estimate far from that is due to noise.
+        estimate far from that is due to noise. `share` is the fraction of all devices that reported.
         """
         curvature = sums[curvature_of(AUDIENCE)]
         found = item_sum(self.block(AUDIENCE), sums[AUDIENCE], curvature, self.table().weights, learned.counts, share)
@@ -216,5 +216,5 @@ class AudienceLearner(Learner[Learned]):
 
 
 def _unit(columns: FloatArray, counts: FloatArray) -> FloatArray:
-    """Return the columns, all divided by one number so that the sum of their variances over all ratings is 1."""
+    """Return the columns, all divided by one number so that their variances, weighted by `counts`, add up to 1."""
     return np.asarray(columns / np.sqrt(max(float(np.trace(weighted_covariance(columns, counts))), TINY)))

@@ -38,10 +38,10 @@ class AudienceTable:
     def __post_init__(self) -> None:
         freeze_entries(self)
         if not np.all(self.crowd > 0):
-            raise RemoteProtocolError("crowd of a public table must be positive. Do not use this table.")
+            raise RemoteProtocolError("crowd of a public table must be positive. Devices refuse the table.")
         for name in ("count_weights", "weights"):
             if not np.all(getattr(self, name) >= 0):
-                raise RemoteProtocolError(f"{name} of a public table must not be negative. Do not use this table.")
+                raise RemoteProtocolError(f"{name} of a public table must not be negative. Devices refuse the table.")
         n_items, asked, width = len(self.weights), len(self.asked_base), len(self.base)
         per_item = ("count_weights", "weights", "counts", "log_counts", "crowd")
         expected: dict[str, tuple[int, ...]] = dict.fromkeys(per_item, (n_items,))

@@ -111,7 +111,7 @@ def accept_roster(roster: Roster, announcement: bytes, keys: PublicKeys, rules: 
 def draw_neighbours(rules: Rules, devices: int, own: int, *, rng: RandomStream) -> tuple[int, ...]:
     """Draw `rules.neighbours` other devices at random; return their positions in the roster, in ascending order.
 
-    If there are not that many other devices, return all of them.
+    If there are not that many other devices, return all of them. `own` is this device's position in the roster.
     """
     others = np.delete(np.arange(devices), own)
     order = np.argsort(rng.random(len(others)), kind="stable")
@@ -125,6 +125,7 @@ def seal_shares(
 
     The evaluation point of a share is the neighbour's position plus one. The encryption key for device i to neighbour j
     is HKDF(X25519(c_i, C_j), "share" ‖ R ‖ i ‖ j), with i's private and j's public channel key and the roster's hash R.
+    `own` is i, the position of this device in the roster.
     """
     _require_genuine(roster, drawn)
     points = [position + 1 for position in drawn]
@@ -144,9 +145,9 @@ def accept_partners(
 ) -> Pairing:
     """Return the devices to share masks with; raise `RemoteProtocolError` if the list of partners is not acceptable.
 
-    `partners` are the devices that sent shares, and `senders` those of them that drew this device. At least
-    `rules.threshold` of the devices that this device drew must be partners, or nobody could rebuild its secrets.
-    `rules.most_partners` limits the work of a device.
+    `own` is this device's position in the roster, `partners` are the devices that sent shares, and `senders` those of
+    them that drew this device. At least `rules.threshold` of the devices that this device drew must be partners, or
+    nobody could rebuild its secrets. `rules.most_partners` limits the work of a device.
     """
     everybody = frozenset(partners)
     if own not in everybody or not everybody.issuperset(senders) or own in senders:
@@ -166,7 +167,7 @@ def accept_partners(
 def open_shares(secrets: Secrets, roster: Roster, own: int, sealed: Mapping[int, bytes]) -> dict[int, HeldShares]:
     """Return the decrypted shares that other devices sent to this device, by position of the sender.
 
-    Shares that cannot be decrypted are left out.
+    Shares that cannot be decrypted are left out. `own` is this device's position in the roster.
     """
     held, channel = {}, load_private(secrets.channel_private)
     for sender, ciphertext in sealed.items():
@@ -177,7 +178,7 @@ def open_shares(secrets: Secrets, roster: Roster, own: int, sealed: Mapping[int,
 
 
 def mask_table(secrets: Secrets, roster: Roster, own: int, pairing: Pairing, table: Table) -> Table:
-    """Return the message TABLE: the noisy `table` of device i plus all its masks, modulo 2³².
+    """Return the message TABLE: the noisy `table` of device i, at position `own`, plus all its masks, modulo 2³².
 
     The masks are PRG(HKDF(b, "self" ‖ Q ‖ i)) and, for each neighbour j, ± PRG(HKDF(X25519(s_i, S_j), "pair" ‖ Q ‖
     min(i, j) ‖ max(i, j))), added if i < j and subtracted if i > j. b is the seed of i, s_i its private mask key, S_j
@@ -194,7 +195,7 @@ def mask_table(secrets: Secrets, roster: Roster, own: int, pairing: Pairing, tab
 
 
 def pair_key(private: X25519PrivateKey, roster: Roster, context: bytes, own: int, other: int) -> bytes:
-    """Return the key of the mask that devices `own` and `other` share, from the private mask key of `own`."""
+    """Return the key of the mask that positions `own` and `other` share; `private` is the private mask key of `own`."""
     secret = agree(private, roster.entries[other].mask_key)
     return derive(secret, PAIR_LABEL, context, min(own, other), max(own, other))
 
@@ -205,7 +206,7 @@ def sign_survivors(
     """Return the message CONSENT: this device's signature of the list of survivors.
 
     Raise `RemoteProtocolError` unless the list contains this device, only partners, and at least `rules.smallest`
-    devices. The caller must sign only one list in an attempt.
+    devices. The caller must sign only one list in an attempt. `own` is this device's position in the roster.
     """
     if own not in survivors or not pairing.partners.issuperset(survivors):
         refuse("survivors must contain this device, and only partners")
@@ -251,9 +252,9 @@ def _require_quorum(roster: Roster, text: bytes, signatures: Mapping[int, bytes]
 
 
 def _share_key(channel: X25519PrivateKey, roster: Roster, own: int, other: int, sender: int) -> bytes:
-    """Return the key for shares between `own` and `other`; `sender`, one of the two, encrypts shares to the other.
+    """Return the key with which the device at position `sender`, either `own` or `other`, encrypts shares to the other.
 
-    `channel` is the private channel key of `own`.
+    `channel` is the private channel key of the device at position `own`.
     """
     secret = agree(channel, roster.entries[other].channel_key)
     return derive(secret, SHARE_LABEL, roster.digest, sender, other if sender == own else own)
