@@ -49,7 +49,10 @@ class Promoter:
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """A trained model, and the people who take part in a few more rounds, some of them as promoters of `target`."""
+    """A trained model, and the people who take part in a few more rounds, some of them as promoters of `target`.
+
+    `last_round` is the number of the last training round.
+    """
 
     problem: GradientProblem
     user_vectors: FloatArray

@@ -114,7 +114,7 @@ def audit(
     factors = settings[0].options["factors"]
     if factors < 2:
         raise ParameterError(
-            f"factors must be at least 2 in an audit, got {factors}: attacks recover directions of vectors. Raise it."
+            f"factors must be at least 2 in an audit, got {factors}: attacks recover directions of vectors. Use more."
         )
     n_people = min(len(task_problem(chosen.make_task(ratings), chosen).active_users) for chosen in settings)
     n_victims = check_people(n_people, min(USUAL, n_people // 2) if n_victims is None else n_victims)

@@ -181,7 +181,8 @@ def run_grid(
 
     The loop stops before the next batch if that batch, taking as long as the longest so far, would exceed `seconds`.
     Rows that were not run stay NaN. `done` is the result of an earlier call, whose complete rows are not run again.
-    `after_batch` is called with the result so far. `device` and `kernels` are those of `GpuBatch`.
+    `after_batch` is called with the result so far. `device` is a torch device, and `kernels` is `fused` (Triton),
+    `dense` (PyTorch) or None to choose.
     """
     import torch
 

@@ -107,7 +107,7 @@ def without_result(sentence: str) -> Record:
 
 
 def _whole_budget(engine: Engine) -> Record:
-    """Return the budget that a diverged run would have spent in all rounds; measured losses count as unbounded."""
+    """Return the budget that a diverged run would have spent in all rounds; its measured losses count as infinite."""
     problem = engine.problem
     unbounded = {name: np.full(problem.n_users, np.inf) for name in engine.losses()}
     return dict(to_json(problem.budget(problem.terms.max_rounds, unbounded)))

@@ -64,7 +64,7 @@ def _error_panel(axes: Any, points: Points, across: str, baselines: Mapping[str,
 
 
 def lines_plot(points: Points, across: str) -> Drawing:
-    """Plot the AUCs in the points as lines against the entry `across`, which has a logarithmic axis."""
+    """Plot one line for each AUC in `points` against the entry `across` of each point, on a logarithmic axis."""
     with new_axes(WIDTH, HEIGHT) as (figure, axes):
         for number, name in enumerate(name for name in points[0] if name != across):
             colour = SERIES[number % len(SERIES)]
@@ -77,7 +77,7 @@ def lines_plot(points: Points, across: str) -> Drawing:
 
 
 def _line(points: Points, across: str, name: str) -> tuple[list[float], list[float]]:
-    """Return the x and y coordinates of one line; a missing value is NaN, which leaves a gap."""
+    """Return the x coordinates (entry `across`) and y coordinates (entry `name`) of the points; NaN leaves a gap."""
     values = [point.get(name) for point in points]
     return _places(points, across)[0], [math.nan if one is None else one for one in values]
 

@@ -109,7 +109,7 @@ def _ranking_panel(study: Study) -> plots.Drawing:
 
 
 def _ranking_limits(study: Study) -> tuple[float, float]:
-    """Return limits of the AUC axis that show the popularity baseline and, after a tenth of the rounds, all curves."""
+    """Return limits of the AUC axis that show the popularity baseline, and all curves from a tenth of the rounds on."""
     curves = [setting.curve for setting in study.settings if setting.curve]
     popular = study.baseline("popularity")
     ends = [curve.mean[-1] for curve in curves]

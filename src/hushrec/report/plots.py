@@ -26,7 +26,7 @@ WIDTH, HEIGHT = 5.4, 4.3  # inches; small, so that text stays readable on a phon
 
 
 class Drawing(str):
-    """A plot as SVG text. `pdf` holds the same plot, and `wide` says whether it needs the full width of a page."""
+    """A plot as SVG text. `pdf` is the same plot as PDF, and `wide` says whether it needs the full width of a page."""
 
     __slots__ = ("pdf", "wide")
     pdf: bytes

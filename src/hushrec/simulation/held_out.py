@@ -99,7 +99,10 @@ def _scorer(predictor: Predictor, own: Profiles) -> Scorer:
 
 
 def _lists_of(score: Scorer, own: Profiles, users: IntArray, items: IntArray) -> Metrics:
-    """Return AUC, precision, recall and NDCG at 10 for test items, if each user's list is sorted by `score`."""
+    """Return AUC, precision, recall and NDCG at 10 for test items, if each user's list is sorted by `score`.
+
+    `own` holds the training ratings, whose items the lists leave out.
+    """
     if len(users) == 0:
         return {}
     starts, rows = by_user(users, items, len(own.starts) - 1)

@@ -157,7 +157,8 @@ def _best_of(run: "Run", checkpoint: Checkpoint) -> Best | None:
 class Run:
     """A training run: its task, its engine, and its learning curve.
 
-    If the run is only a comparison for another run, `asked` holds that other run's settings.
+    `keep` is its checkpoint policy, and `remark` is called with notes for the user. If the run is only a comparison for
+    another run, `asked` holds that other run's settings.
     """
 
     def __init__(

@@ -95,12 +95,15 @@ def pull_of_people(worker: Any, biases: FloatArray) -> FloatArray:
 
 
 def _spread(problem: AnyProblem, values: FloatArray) -> FloatArray:
-    """Return, for each rating, the sum of its person's `values` divided by (number of ratings + `BIAS_PENALTY`)."""
+    """Return, for each rating, the `own_sums` of the person who gave it; `values` has one number per rating."""
     return np.repeat(own_sums(problem, values), problem.rated_counts)
 
 
 def own_sums(problem: AnyProblem, values: FloatArray) -> FloatArray:
-    """Return, for each person, the sum of their `values` divided by (number of ratings + `BIAS_PENALTY`)."""
+    """Return, for each person, the sum of their `values` divided by (number of ratings + `BIAS_PENALTY`).
+
+    `values` has one number per rating.
+    """
     who = np.repeat(np.arange(problem.n_users), problem.rated_counts)
     return np.asarray(np.bincount(who, values, problem.n_users) / (problem.rated_counts + BIAS_PENALTY))
 
@@ -146,7 +149,11 @@ def _rating_errors(
     seen: Seen,
     biases: FloatArray,
 ) -> dict[str, FloatArray]:
-    """Return Σ e², Σ |e| and the number of test ratings of one part, for the model and each non-personal model."""
+    """Return Σ e², Σ |e| and the number of test errors e of one part, for the model and each non-personal model.
+
+    `test` holds the users and items of the part's test ratings, and `actual` the ratings. `seen` holds counts and sums
+    over all parts, and `biases` the item biases of the bias model.
+    """
     assert part.scale is not None
     users, items = test
     mean = seen.mean

@@ -30,7 +30,7 @@ class Candidates:
         self.ranks[self.items] = np.arange(len(self.items))
 
     def scorer(self, score: Scorer) -> Scorer:
-        """Return a function that computes the same scores for the candidate items only."""
+        """Return the function `score`, restricted to the columns of the candidate items."""
         if len(self.items) == len(self.ranks):
             return score
         return lambda users: score(users)[:, self.items]

@@ -98,7 +98,10 @@ def make_problem(
     seed: int = 0,
     **options: Any,
 ) -> TrainingProblem[ModelT, ProtocolT, Any]:
-    """Return the training problem: the ratings grouped by user, and the terms that follow from `options`."""
+    """Return the training problem: the ratings grouped by user, and the terms that follow from `options`.
+
+    `users`, `items` and `values` have one entry per rating. `options` are settings such as `rounds` and `step`.
+    """
     if len(users) == 0:
         raise ParameterError("ratings must hold at least one rating for training, got none. Give more data.")
     order = np.lexsort((items, users))
@@ -125,7 +128,10 @@ def settle_terms(
     seed: int = 0,
     **options: Any,
 ) -> Any:
-    """Return the terms of a run, given how many items each user rated; raise if a user's budget is impossible."""
+    """Return the terms of a run, given how many items each user rated; raise if a user's budget is impossible.
+
+    `options` are settings such as `rounds` and `step`.
+    """
     if len(protocols) not in (1, len(rated_counts)):
         raise ParameterError(
             f"protocols must hold one entry for all users or one for each of the {len(rated_counts)}, got"

@@ -74,7 +74,7 @@ def place_of(blocks: Sequence[SeenBlock], name: str) -> int:
 
 
 def read_count(blocks: Sequence[SeenBlock], left: Left, popularity: FloatArray) -> float:
-    """Return a number that increases with the person's number of ratings: the counts, weighted by item popularity.
+    """Return a number that increases with the person's number of ratings: the block of counts times item popularity.
 
     `left` is what remains of each block of the sums after everybody else's tables are subtracted.
     """

@@ -115,7 +115,10 @@ class Watched:
     def finding(
         self, name: str, target: str, metric: str, value: float, claim: str, *, rate: float | None = None, **more: Any
     ) -> Finding:
-        """Return a finding about this run; `rate` is the true-positive rate at a false-positive rate of 1 %."""
+        """Return a finding about this run; `rate` is the true-positive rate at a false-positive rate of 1 %.
+
+        `more` holds other fields of `Finding`.
+        """
         return Finding(
             protocol=self.label,
             name=name,
