@@ -12,7 +12,8 @@ import pytest
 from hushrec.data import load
 from hushrec.errors import DataError
 
-EMPTY = " If empty fields mean no rating, pass --missing '' (in Python: missing=\"\")."
+REMEDY = "Correct or remove the row"
+EMPTY = f" {REMEDY}. If empty fields mean no rating, pass --missing '' (in Python: missing=\"\")."
 
 
 def parquet(**columns: list) -> bytes:
@@ -88,25 +89,41 @@ REFUSED = {
         {"columns": "1,2,4"},
         ": columns must be positions from 1 to 3, the number of columns, got 1,2,4.",
     ),
-    "text as rating": (b"a,x,5\nb,y,great\n", {}, ", line 2, column rating: expected a finite number."),
+    "text as rating": (
+        b"a,x,5\nb,y,great\n",
+        {},
+        ", line 2, column rating: expected a finite number. Correct or remove the row.",
+    ),
     "text as rating under a header": (
         b"user,item,rating\na,x,5\nb,y,great\n",
         {"scale": "1,5"},
-        ", line 3, column rating: expected a number from 1 to 5.",
+        ", line 3, column rating: expected a number from 1 to 5. Correct or remove the row, or change --scale.",
     ),
     "text as rating in line 1": (
         b"kunde,artikel,note\na,x,5\n",
         {},
-        f", line 1, column rating: expected a finite number. {IF_HEADER}",
+        f", line 1, column rating: expected a finite number. {REMEDY}. {IF_HEADER}",
     ),
     "an empty rating": (
         b"a,x,5\nb,y,\n",
         {},
         ", line 2, column rating: expected a finite number." + EMPTY,
     ),
-    "a rating that is not a number": (b"a,x,5\nb,y,NaN\n", {}, ", line 2, column rating: expected a finite number."),
-    "an infinite rating": (b"a,x,5\nb,y,-inf\n", {}, ", line 2, column rating: expected a finite number."),
-    "a rating too large for a float": (b"a,x,5\nb,y,1e999\n", {}, ", line 2, column rating: expected a finite number."),
+    "a rating that is not a number": (
+        b"a,x,5\nb,y,NaN\n",
+        {},
+        ", line 2, column rating: expected a finite number. Correct or remove the row.",
+    ),
+    "an infinite rating": (
+        b"a,x,5\nb,y,-inf\n",
+        {},
+        ", line 2, column rating: expected a finite number. Correct or remove the row.",
+    ),
+    "a rating too large for a float": (
+        b"a,x,5\nb,y,1e999\n",
+        {},
+        ", line 2, column rating: expected a finite number. Correct or remove the row.",
+    ),
     "a null in parquet": (
         parquet(user=[1, 2], item=[1, 2], rating=[5.0, None]),
         {},
@@ -125,7 +142,7 @@ REFUSED = {
     "a rating off the scale given": (
         b"a,x,5\nb,y,6\n",
         {"scale": "1,5"},
-        ", line 2, column rating: expected a number from 1 to 5.",
+        ", line 2, column rating: expected a number from 1 to 5. Correct or remove the row, or change --scale.",
     ),
     "ratings on no usual scale": (
         b"a,x,5\nb,y,1000\n",

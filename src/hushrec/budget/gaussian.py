@@ -81,12 +81,11 @@ def run_mu(epsilon: float, delta: float) -> float:
 
     A thousandth of δ is left unused, to pay for the statistical distance of discrete noise (`epsilon_at_distance`).
     """
-    _require(
-        0 < epsilon <= LARGEST_EPSILON or epsilon == math.inf,
-        "epsilon",
-        f"above 0 and at most {LARGEST_EPSILON:g}, or infinite for no noise",
-        epsilon,
-    )
+    if not (0 < epsilon <= LARGEST_EPSILON or epsilon == math.inf):
+        raise ParameterError(
+            f"epsilon must be above 0 and at most {LARGEST_EPSILON:g}, or infinite for no noise, got {epsilon}. Choose"
+            " a value such as 8; a smaller one protects more."
+        )
     return mu_of_epsilon(epsilon, delta * (1 - DELTA_RESERVED))
 
 

@@ -128,9 +128,9 @@ def counted(number: int, one: str, many: str | None = None) -> str:
     return f"{number} {one if number == 1 else many or f'{one}s'}"
 
 
-def as_percentage(share: float) -> str:
-    """Return a share as a percentage with two decimals; below 0.1 %, with two significant digits."""
-    percent = 100 * share
+def as_percentage(fraction: float) -> str:
+    """Return a fraction as a percentage with two decimals; below 0.1 %, with two significant digits."""
+    percent = 100 * fraction
     return f"{percent:.2f} %" if percent >= 0.1 or percent == 0 else f"{percent:.2g} %"
 
 

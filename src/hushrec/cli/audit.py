@@ -61,7 +61,9 @@ def audit(
     profile_cap: Annotated[
         int | None,
         typer.Option(
-            help="sdcf: public upper bound on the ratings per person, for which the selection of items is calibrated."
+            help="sdcf: public cap on the number of ratings per person, for which the selection of items is calibrated."
+            " Of a person with more ratings, a random subset of this size counts as rated.  [default: no cap; each"
+            " device uses its own number]"
         ),
     ] = None,
     factors: Annotated[
@@ -81,7 +83,8 @@ def audit(
         ),
     ] = None,
     plots: Annotated[
-        Path | None, typer.Option(help="Write the record, its plots and an HTML page into this folder.")
+        Path | None,
+        typer.Option(help="Write the record, its plots and an HTML page into this folder.  [default: only print]"),
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -167,8 +170,8 @@ def side_by_side(
 ) -> list[Any]:
     """Return the result of `work` for each task, in order, computed in a pool with at most one process per core.
 
-    The last tasks start first, because they take longest. `progress` is called only when a task is submitted and when
-    it is done.
+    The last tasks start first, because they take longest. `progress` is called with (name of the task, "attacks" or
+    "done", steps done, `steps`), and only when a task is submitted and when it is done.
     """
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor, as_completed

@@ -35,7 +35,9 @@ def budget(
     rounds: Annotated[int, typer.Option(help="Number of rounds in which the device takes part.")] = 100,
     profile_cap: Annotated[
         int | None,
-        typer.Option(help="Calibrate the item selection for this public number of ratings, not for --rated."),
+        typer.Option(
+            help="Calibrate the item selection for this public cap on the number of ratings.  [default: for --rated]"
+        ),
     ] = None,
     prior: Annotated[
         float, typer.Option(help="The server's prior probability that the person has rated a given item.")

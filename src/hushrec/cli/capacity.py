@@ -34,7 +34,7 @@ def capacity(
         typer.Option(
             min=1,
             help="masked: number of blocks into which the catalogue is divided; a device reports on one block."
-            "  [default: the smallest number that keeps a device's reports below the limit]",
+            "  [default: the smallest number that is estimated to keep reports below 10 MB]",
         ),
     ] = None,
     as_json: JsonFlag = False,

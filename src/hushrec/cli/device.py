@@ -319,7 +319,7 @@ def budget(
     epsilon: Annotated[
         float | None,
         typer.Option(
-            help="masked: set the largest budget that a run may spend, from the next round on. Reports do not show it."
+            help="masked: set the largest epsilon that a run may spend, from the next round on. Reports do not show it."
         ),
     ] = None,
     raise_to: Annotated[

@@ -44,7 +44,9 @@ def fleet(
     split_seed: Annotated[
         int, typer.Option(help="Seed of the split into training and held-out ratings, as in `train`.")
     ] = 0,
-    invitations: Annotated[Path | None, typer.Option(help="File with one invitation code per line.")] = None,
+    invitations: Annotated[
+        Path | None, typer.Option(help="File with one invitation code per line.  [default: none, for an open server]")
+    ] = None,
     ca: Annotated[Path | None, typer.Option(help="PEM file of the only certificate to trust for this server.")] = None,
     follow: Annotated[
         bool,

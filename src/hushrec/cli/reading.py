@@ -37,7 +37,11 @@ class Reading:
         typer.Option(help="How to treat a (user, item) pair with several ratings.  [default: refuse]"),
     ] = None
     items: Annotated[
-        Path | None, typer.Option("--items", help="File with one item per row: id, title, attributes.")
+        Path | None,
+        typer.Option(
+            "--items",
+            help="File with one item per row: id, title, attributes.  [default: the file of a named data set, or none]",
+        ),
     ] = None
     implicit: Annotated[
         bool, typer.Option("--implicit", help="Read only the (user, item) pairs of the file, without ratings.")
@@ -47,7 +51,11 @@ class Reading:
     ] = None
     skip_rows: Annotated[int, typer.Option(min=0, help="Number of lines to skip at the start of the file.")] = 0
     missing: Annotated[
-        str | None, typer.Option(help="Value of the rating column that means no rating, such as 0 or ''.")
+        str | None,
+        typer.Option(
+            help="Value of the rating column that means no rating, such as 0 or ''. Rows with it are left out."
+            "  [default: none]"
+        ),
     ] = None
     public: Annotated[
         Path | None,

@@ -60,7 +60,7 @@ def report(
 
 
 def print_study(study: "Study") -> None:
-    """Print the accuracy table of one data set, with the best setting first, and the verdict."""
+    """Print the accuracy table of one data set, the best setting first, and whether it beats the best baseline."""
     from rich.console import Console
     from rich.table import Table
 

@@ -29,7 +29,10 @@ def kept_run(out: Path | None) -> str:
 
 
 def print_result(record: dict[str, Any]) -> None:
-    """Print the record of a training run: the data, the accuracy, the privacy budget and the verdict."""
+    """Print the record of a training run: the data, the accuracy, the privacy budget and the verdict.
+
+    The verdict says whether the run beats the best non-personal model, and what to try next.
+    """
     from rich.console import Console
 
     console = Console()

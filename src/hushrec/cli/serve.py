@@ -20,7 +20,10 @@ def serve(
         Path, typer.Option(help="Catalogue: a table with id and title, or the item file of a named data set.")
     ],
     config: Annotated[
-        Path | None, typer.Option(help="TOML file with the tables [terms], [rounds] and [limits].")
+        Path | None,
+        typer.Option(
+            help="TOML file with the tables [terms], [rounds] and [limits].  [default: every setting has its default]"
+        ),
     ] = None,
     devices: Annotated[
         int | None,
@@ -57,7 +60,13 @@ def serve(
         ),
     ] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="Allow unencrypted HTTP from other machines.")] = False,
-    open_enrolment: Annotated[bool, typer.Option("--open", help="Let devices join without an invitation.")] = False,
+    open_enrolment: Annotated[
+        bool,
+        typer.Option(
+            "--open",
+            help="Let devices join without an invitation; sets open_enrolment.  [default: every device needs one]",
+        ),
+    ] = False,
     invitations: Annotated[int, typer.Option(help="Number of new invitation codes to print.", min=0)] = 0,
     new_admin_token: Annotated[
         bool, typer.Option("--new-admin-token", help="Replace the admin token, if it was lost or disclosed.")

@@ -19,7 +19,7 @@ Patience = Annotated[
     int | None,
     typer.Option(
         help="Early stopping: stop after this many rounds without progress on a validation part of the training data,"
-        " and keep the model of the best round."
+        " and keep the model of the best round. Not for masked.  [default: train all rounds]"
     ),
 ]
 EngineOption = Annotated[
@@ -63,7 +63,10 @@ def train(
         ),
     ] = True,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for the run. Keep the folder private: it holds every rating.")
+        Path | None,
+        typer.Option(
+            help="Folder for the run. Keep the folder private: it holds every rating.  [default: print the result only]"
+        ),
     ] = None,
     checkpoint_every: Annotated[int, typer.Option(help="With --out: number of rounds between two checkpoints.")] = 10,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the interrupted run in --out.")] = False,

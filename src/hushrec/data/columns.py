@@ -271,7 +271,8 @@ def read_values(table: Table, column: pl.Series, scale: Scale | None) -> FloatAr
     if bad.any():
         row = _first_true(bad)
         hint = _header_hint(table, row) or _empty_hint(column[row])
-        raise DataError(f"{table.place(row, 'rating')}: expected {expected}.{hint}")
+        remedy = "Correct or remove the row" + (", or change --scale." if scale is not None else ".")
+        raise DataError(f"{table.place(row, 'rating')}: expected {expected}. {remedy}{hint}")
     return numbers.to_numpy().astype(np.float64)
 
 

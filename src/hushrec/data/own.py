@@ -46,7 +46,10 @@ def read_own_profile(path: Path, items: Collection[str], scale: Scale) -> dict[s
                 f"{path}, line {row.line}: expected each item once, but an earlier line has it too. Remove one line."
             )
         if row.rating is not None and not scale.low <= row.rating <= scale.high:
-            raise DataError(f"{path}, line {row.line}: expected a rating on the scale of the run, {scale}.")
+            raise DataError(
+                f"{path}, line {row.line}: expected a rating on the scale of the run, {scale}. Correct or remove the"
+                " line."
+            )
         seen.add(row.item)
     if rows[0].rating is None:
         return [row.item for row in rows]
@@ -69,7 +72,10 @@ def _rated_rows(path: Path, rows: list[tuple[int, list[str]]]) -> list[Row]:
         rows = rows[1:]
     for line, cells in rows:
         if len(cells) != 2 or not is_number(cells[1]):
-            raise DataError(f"{path}, line {line}: expected an item and its rating, separated by a comma.")
+            raise DataError(
+                f"{path}, line {line}: expected an item and its rating, separated by a comma. Correct or remove the"
+                " line."
+            )
     return [Row(line, cells[0].strip(), float(cells[1])) for line, cells in rows]
 
 

@@ -26,8 +26,9 @@ class Budgets:
     """A person's privacy budgets and the scale of their ratings, checked and converted to floats.
 
     For protocol `masked`, `epsilon` is the most that one run may cost this person, and `least_cohort` is the smallest
-    number of devices that a sum may cover. The next four fields are for `sdcf` (docs/notation.md). `options` holds
-    options of other protocols by name. `limits` holds further limits of the ledger by unit.
+    number of devices that a sum may cover. `epsilon_i`, `epsilon_p` and `epsilon_g` are for `sdcf` (docs/notation.md),
+    and so is `max_value_rho`, the largest cost of the gradient values; None sets no limit. `options` holds options of
+    other protocols by name. `limits` holds further limits of the ledger by unit.
     """
 
     epsilon: float = 8.0
@@ -49,9 +50,9 @@ class Budgets:
             object.__setattr__(self, "max_value_rho", as_number("max_value_rho", self.max_value_rho))
         object.__setattr__(self, "scale", _as_scale(self.scale))
         if self.epsilon_g == math.inf:
-            raise ParameterError("epsilon_g must be finite, got inf.")
+            raise ParameterError("epsilon_g must be finite, got inf. Give a number such as 4.")
         if not 0 <= self.epsilon < math.inf:
-            raise ParameterError(f"epsilon must be finite and not negative, got {self.epsilon:g}.")
+            raise ParameterError(f"epsilon must be finite and not negative, got {self.epsilon:g}. Give one such as 8.")
         self.new_ledger()  # checks max_value_rho
 
     def selecting(self) -> Any:
@@ -109,7 +110,9 @@ def _as_scale(scale: Any) -> tuple[float, float]:
     except (TypeError, ValueError):
         raise ParameterError("scale must be two numbers, low and high, as in (1, 5).") from None
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise ParameterError(f"scale must be two finite numbers, low < high, got {low:g},{high:g}.")
+        raise ParameterError(
+            f"scale must be two finite numbers, low < high, got {low:g},{high:g}. Give for example 1,5."
+        )
     return low, high
 
 

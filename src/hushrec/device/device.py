@@ -73,6 +73,7 @@ class Device:
     """A person's device: their ratings and everything learned from them, in a folder that only the person can read.
 
     Nothing is sent before `join`. After `join`, each `step` reports in one phase of a round, if the ledger allows it.
+    A failed request is retried for `patience` seconds.
     """
 
     def __init__(self, folder: str | Path | None = None, *, patience: float = PATIENCE_SECONDS) -> None:
@@ -93,7 +94,8 @@ class Device:
         """Create a new store and return its device.
 
         `budgets` are fields of `Budgets`: epsilon and least_cohort for `masked`, epsilon_i, epsilon_p, epsilon_g and
-        max_value_rho for `sdcf`, and scale. If one of them is invalid, nothing is created.
+        max_value_rho for `sdcf`, and scale. If one of them is invalid, nothing is created. A failed request is retried
+        for `patience` seconds.
         """
         checked = Budgets(**budgets)
         place = default_folder() if folder is None else Path(folder)
@@ -158,7 +160,9 @@ class Device:
             low, high = self._session.budgets.scale
             ratings = {str(item): as_number("a rating", value) for item, value in values.items()}
             if not all(low <= value <= high for value in ratings.values()):
-                raise ParameterError(f"ratings must be numbers from {low:g} to {high:g}, the scale of this store.")
+                raise ParameterError(
+                    f"ratings must be numbers from {low:g} to {high:g}, the scale of this store. Correct the ratings."
+                )
             unknown = sum(item not in self.catalogue for item in ratings) if len(self.catalogue) else 0
             if unknown and not keep_unknown:
                 raise ParameterError(
@@ -174,7 +178,7 @@ class Device:
         with self._lock:
             with self._store.change():
                 if not self._store.drop_rating(str(item)):
-                    raise ParameterError("item must be a rated item, but this store has no rating of it.")
+                    raise ParameterError("item must be a rated item, but this store has no rating of it. Check the id.")
             self._session.forget_client()
 
     @property
@@ -206,6 +210,9 @@ class Device:
     ) -> None:
         """Enrol with a server and accept its offer for the whole run.
 
+        `invitation` is the operator's code, which an open server does not need. `ca` is a PEM file with the only
+        certificate to trust. `insecure` allows plain HTTP to another machine.
+
         On a device that has already joined, this stores a new address or certificate of its server, and raises if the
         server at that address has another run. `again` enrols with a new key, as after restoring or copying a store.
         """
@@ -221,7 +228,7 @@ class Device:
             self._store.put_json("server", place)
 
     def look_at(self, server: str, *, ca: str | Path | None = None, insecure: bool = False) -> Offer:
-        """Return a server's offer, by an anonymous request; nothing is joined or stored."""
+        """Return a server's offer, by an anonymous request; nothing is joined or stored. Parameters as in `join`."""
         offer: Offer = self._driver(self._place(server, ca, insecure=insecure)).run(self._session.joining.fetch_offer())
         return offer
 
@@ -233,7 +240,7 @@ class Device:
         with self._lock:
             known = self._store.get_json("server")
         if server is None and known is None:
-            raise ParameterError("server must be given: this device has not joined a server yet.")
+            raise ParameterError("server must be given, because this device has not joined one yet. Give its address.")
         address = known["address"] if server is None else check_address(server, insecure=insecure)
         trusted = known["ca"] if known is not None and known["address"] == address else None
         place = {"address": address, "ca": trusted if ca is None else str(Path(ca).resolve())}
@@ -245,7 +252,8 @@ class Device:
     ) -> str:
         """Report in the open phase, waiting up to `wait` seconds for one; return "reported", "no round" or "run over".
 
-        `stopped` is called between requests; if it returns true, the step ends with `transport.Stopped`.
+        A failed request is retried for `patience` seconds, by default those of the device. `stopped` is called between
+        requests; if it returns true, the step ends with `transport.Stopped`.
         """
         outcome: str = self._driver(patience=patience).run(self._session.step(wait), stopped=stopped)
         return outcome

@@ -149,7 +149,10 @@ def _take_part(drivers: list[BlockingDriver], orders: Orders, pool: ThreadPoolEx
 
 
 def _errors(members: list[Member], drivers: list[BlockingDriver]) -> FloatArray:
-    """Return prediction errors on held-out ratings, `(2, n_held_out)`: first as shown, then by trained user vectors."""
+    """Return prediction − rating for all held-out ratings, `(2, n_held_out)`.
+
+    Row 0 is for the predictions that devices show, row 1 for those of the user vectors that rounds trained.
+    """
     first = drivers[0].session
     drivers[0].run(first.refresh_public())
     public = first.predictions.public()
@@ -166,7 +169,7 @@ def _errors(members: list[Member], drivers: list[BlockingDriver]) -> FloatArray:
 
 
 def _trained(client: Client, public: Arrays) -> FloatArray:
-    """Return predictions by the user vector that rounds trained, or usual predictions if the protocol trains none."""
+    """Return predictions by the user vector that rounds trained, or `Client.predict` if the protocol trains none."""
     vectors = public.get("item_vectors")
     return client.predict(public) if vectors is None else np.asarray(vectors @ client.private_state()["user_vector"])
 

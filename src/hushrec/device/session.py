@@ -150,7 +150,10 @@ class Session:
     # Rounds ----------------------------------------------------------------------------------------------------
 
     def step(self, wait: float = 0) -> Job:
-        """Report in the open phase, if the server asks this device; return `STEPPED`, `NO_ROUND` or `RUN_OVER`."""
+        """Report in the open phase, if the server asks this device; return `STEPPED`, `NO_ROUND` or `RUN_OVER`.
+
+        If no phase is open, wait up to `wait` seconds for one, and at most `LONGEST_WAIT`.
+        """
         self._refuse_copies()
         if self.store.get("next_key") is not None:
             yield from self.joining.rotate_key()  # finish an interrupted change of the key

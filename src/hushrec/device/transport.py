@@ -36,7 +36,7 @@ def check_address(server: str, *, insecure: bool = False) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query:
         raise ParameterError("server must be an address of the form https://HOST:PORT.")
     if "@" in parts.netloc:
-        raise ParameterError("server must not contain a user name or a password: devices sign their requests instead.")
+        raise ParameterError("server must not contain a user name or a password, which devices never send. Remove it.")
     if parts.scheme == "http" and parts.hostname not in LOOPBACK and not insecure:
         raise ParameterError(
             f"server must use https, because plain HTTP to {parts.hostname} is not encrypted. Use https, or --insecure."
@@ -169,7 +169,7 @@ def _read(response: httpx.Response, largest: int) -> bytes:
     for chunk in response.iter_raw():
         length += len(chunk)
         if length > largest:
-            raise RemoteProtocolError(f"the server's reply must be at most {largest} bytes long, but is longer.")
+            raise RemoteProtocolError(f"the server's reply must be at most {largest} bytes long. Ask the operator.")
         if time.monotonic() > until:
             raise ConnectionFailed(
                 f"the server's reply must arrive within {LONGEST_REPLY:g} s, but took longer. Try again later.",

@@ -139,8 +139,8 @@ def _note(
 def lock_enrolments(connection: sa.Connection, wall_clock: float, per_second: float) -> tuple[Bucket, float]:
     """Lock enrolment until the transaction ends, so that devices enrol one at a time.
 
-    Return the token bucket that limits the rate of all enrolments, and the current time: the database's clock in
-    PostgreSQL, `wall_clock` in SQLite.
+    Return the token bucket that limits all enrolments together to `per_second` a second on average, and the current
+    time: the database's clock in PostgreSQL, `wall_clock` in SQLite.
     """
     row = connection.execute(sa.select(enrolments).with_for_update()).one()
     now = connection.execute(sa.select(_clock())).scalar_one() if is_shared(connection) else wall_clock

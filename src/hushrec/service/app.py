@@ -97,7 +97,7 @@ def _add_public(app: FastAPI, service: Service) -> None:
 
     @app.get("/v1/public", tags=["devices"], responses={200: {"content": BINARY}, **problems()})
     async def public() -> Response:
-        """Return the public table after the last closed round, also to people who do not join the run."""
+        """Return the public table after the latest round that has ended, also to people who do not join the run."""
         return Download(service.public_downloads(), rounds.published(), {})
 
     @app.get("/healthz", tags=["operation"], responses=problems())

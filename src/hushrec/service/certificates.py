@@ -32,7 +32,8 @@ def check_certificate(certificate: Path, key: Path) -> str | None:
         until = x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_after_utc
     except (OSError, ssl.SSLError, ValueError):
         raise ParameterError(
-            f"--tls-cert and --tls-key must be readable PEM files that belong together, got {certificate} and {key}."
+            f"--tls-cert and --tls-key must be readable PEM files of a certificate and its key, got {certificate} and"
+            f" {key}. Check both files."
         ) from None
     left = until - _now()
     if left.total_seconds() <= 0:

@@ -110,10 +110,10 @@ class Dashboard:
             self.watchers -= 1
 
     async def past(self, after: int) -> dict[str, Any]:
-        """Return the closed rounds above `after`, and facts about the run so far.
+        """Return the closed rounds with a number above `after`, and facts about the run so far.
 
         The facts are the number of devices by state, the bytes of all reports, and the items whose numbers changed
-        most in the last round.
+        most in the latest closed round.
         """
 
         def read(connection: sa.Connection) -> dict[str, Any]:

@@ -42,7 +42,7 @@ class ClosedRound:
 
 
 def movement(before: Arrays, after: Arrays) -> float:
-    """Return ‖after − before‖ / ‖before‖ (Frobenius norm), taken over the public arrays whose shape did not change."""
+    """Return ‖after − before‖ / ‖before‖ (Frobenius norm), over the arrays of the public table with unchanged shape."""
     same = [name for name in before if before[name].shape == after[name].shape]
     moved = math.hypot(*(float(np.linalg.norm(after[name] - before[name])) for name in same))
     length = math.hypot(*(float(np.linalg.norm(before[name])) for name in same))
@@ -50,14 +50,17 @@ def movement(before: Arrays, after: Arrays) -> float:
 
 
 def most_moved(before: FloatArray, after: FloatArray, count: int = MOST_MOVED) -> list[tuple[int, float]]:
-    """Return (position, Euclidean distance) of the items whose rows changed most, in descending order."""
+    """Return (position, Euclidean distance) of the up to `count` items whose rows changed most, the largest first."""
     distances = np.linalg.norm(after - before, axis=1)
     best = np.argsort(-distances, kind="stable")[:count]
     return [(int(item), float(distances[item])) for item in best if distances[item] > 0]
 
 
 def write_round(connection: sa.Connection, closed: ClosedRound, n_reports: int, before: Arrays, after: Arrays) -> None:
-    """Add a round to the history; call this in the round's closing transaction, before its reports are deleted."""
+    """Add a round to the history; `before` and `after` are the public tables before and after the round.
+
+    Call this in the transaction that ends the round, before its reports are deleted.
+    """
     size = sa.select(sa.func.coalesce(sa.func.sum(sa.func.length(reports.c.body)), 0))
     connection.execute(rounds.insert().values(round=closed.number, reports=n_reports, seconds=closed.seconds))
     connection.execute(
@@ -75,14 +78,17 @@ def write_round(connection: sa.Connection, closed: ClosedRound, n_reports: int, 
 
 
 def _most_moved_items(n_items: int, before: Arrays, after: Arrays) -> list[tuple[int, float]]:
-    """Return `most_moved` of the first public array that has a row per item; an empty list if no array has."""
+    """Return `most_moved` for the first array of the public table with a row per item; empty if there is none."""
     same = [(name, array) for name, array in before.items() if array.shape == after[name].shape]
     tables = [name for name, array in same if array.ndim == 2 and len(array) >= n_items]
     return most_moved(before[tables[0]][:n_items], after[tables[0]][:n_items]) if tables else []
 
 
 def read_rounds(connection: sa.Connection, after: int) -> dict[str, list[Any]]:
-    """Return the closed rounds above `after` as a list per column; None where an older server stored no value."""
+    """Return the closed rounds with a number above `after`, as one list per column of `COLUMNS`.
+
+    A value is None where an older version of the server did not store it.
+    """
     both = rounds.outerjoin(history, history.c.round == rounds.c.round)
     table = {**history.c, **rounds.c}
     query = sa.select(*(table[name] for name in COLUMNS)).select_from(both)
@@ -91,7 +97,7 @@ def read_rounds(connection: sa.Connection, after: int) -> dict[str, list[Any]]:
 
 
 def read_most_moved(connection: sa.Connection) -> list[dict[str, Any]]:
-    """Return titles and distances of the items that changed most in the last round."""
+    """Return titles and distances of the items that changed most in the latest closed round."""
     query = sa.select(history.c.most_moved).order_by(history.c.round.desc()).limit(1)
     found: list[tuple[int, float]] = json.loads(connection.execute(query).scalar() or "[]")
     named = sa.select(items.c.position, items.c.title).where(items.c.position.in_([item for item, _ in found]))

@@ -73,7 +73,7 @@ class Monitor:
         self._unusual += code not in _USUAL
 
     def reported(self, seconds: float, *, repeated: bool) -> None:
-        """Count a report whose receipt was sent, and its latency in seconds."""
+        """Count a report whose receipt was sent `seconds` after its request; `repeated` if it was stored before."""
         self._reports.labels("repeated" if repeated else "stored").inc()
         self._seconds.observe(seconds)
         self._since_close.append(seconds)
@@ -84,11 +84,11 @@ class Monitor:
 
     @property
     def refusals(self) -> int:
-        """The number of refused requests, except those of devices that were merely late."""
+        """The number of refused requests, except reports of a closed phase and requests after the end of the run."""
         return self._unusual
 
     def latency(self) -> Latency:
-        """Return the latency of the reports whose receipts were sent since the last round closed."""
+        """Return the latency of the reports whose receipts were sent since the latest round closed."""
         return Latency.of(list(self._since_close))
 
     def round_closed(self, round_number: int, reports: int, seconds: float) -> None:

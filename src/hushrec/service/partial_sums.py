@@ -28,7 +28,10 @@ class Given:
 
 
 def add_to_partial_sums(connection: sa.Connection, worker: str, new: Sequence[NewReport]) -> None:
-    """Add newly stored reports to this worker's partial sums; skip reports without an addend, which are read singly."""
+    """Add newly stored reports to the partial sums of `worker`, the id of this process.
+
+    A report whose `addend` is None does not belong to a sum and is skipped: `read_given` reads it from its own row.
+    """
     numbered: dict[int, list[tuple[str, WordArray]]] = {}
     for report in new:
         if report.addend is not None:
@@ -58,7 +61,7 @@ def _add(
 
 
 def read_given(connection: sa.Connection, address: Address) -> Given:
-    """Return the reports of one phase: the usable partial sums, and the other reports one by one."""
+    """Return the reports of one phase: partial sums without revoked devices, and all other reports one by one."""
     names, covered, sums = set(read_names(connection, address)), set[str](), []
     for row in connection.execute(sa.select(parts).where(at(address, parts)).order_by(parts.c.number, parts.c.worker)):
         devices: list[str] = msgspec.msgpack.decode(row.devices)

@@ -79,7 +79,7 @@ class Registry:
         self.take(row._asdict() for row in rows)
 
     def take(self, rows: Iterable[Mapping[str, Any]]) -> list[str]:
-        """Update the registry from rows of `devices`; return the ids of the devices that stopped taking part."""
+        """Update the registry from rows of the table `devices`; return the ids of devices that stopped taking part."""
         ended = []
         for row in rows:
             device = self._devices.get(row["id"])

@@ -78,7 +78,7 @@ class Service:
             raise _busy()
         if self._sending[device] >= MOST_PER_DEVICE:
             raise Refusal(
-                f"a device must send at most {MOST_PER_DEVICE} reports at once.",
+                f"a device must send at most {MOST_PER_DEVICE} reports at once. Wait for a receipt first.",
                 code="too-many-requests",
                 retry_after=1,
             )

@@ -141,7 +141,7 @@ class Rounds(RunCopy):
         self._announce_change()
 
     def published(self) -> bytes:
-        """Return the encoded public table after the last closed round."""
+        """Return the encoded public table after the latest round that has ended, or the initial one (round 0)."""
         ended = self.round_number - self.is_open
         if self._published[0] != (ended, self.offer.terms.n_items):
             packed = encode(Public.of(self.offer.run_id, ended, self.offer.terms, self.public))
@@ -161,7 +161,9 @@ class Rounds(RunCopy):
         pending = self._pending.get(device.id)
         if (earlier := pending[0] if pending else self.server.reported.get(device.id)) is not None:
             if earlier != digest:
-                raise Refusal("this device has already sent a different report in this phase.", code="reported")
+                raise Refusal(
+                    "this device has already sent a different report in this phase, which counts.", code="reported"
+                )
             if pending:
                 await asyncio.shield(pending[1])
             return Receipt.of(address, repeated=True)
@@ -279,7 +281,7 @@ class Rounds(RunCopy):
 
     async def _open_round(self) -> None:
         if self.is_open:
-            raise Refusal(f"round {self.round_number} is already open.", code="round-open")
+            raise Refusal(f"round {self.round_number} is already open. Wait until it ends.", code="round-open")
         if self.is_over:
             raise Refusal(f"the run is over: all {self.offer.terms.max_rounds} rounds have ended.", code="run-over")
         server = copy.deepcopy(self.server)
@@ -411,7 +413,7 @@ class Rounds(RunCopy):
         await self.refresh()
         async with self._turn:
             if not self.is_over:
-                raise Refusal("only a finished run can be extended, and this run has rounds left.", code="run-on")
+                raise Refusal("only a finished run can be extended. Wait until this run is over.", code="run-on")
             if not self.offer.can_be_extended:
                 raise Refusal("this run's budget covers no further rounds. Begin a next run.", code="run-on")
             offer = self.offer.with_rounds(self.offer.terms.max_rounds + more)

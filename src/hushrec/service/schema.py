@@ -1,8 +1,9 @@
 """The database's tables, and the migrations that update an older database.
 
-Invitations and the admin token are stored as SHA-256 hashes. No table says what a person rated, and `reports` is empty
-between rounds. The column `changed` holds the transaction that last wrote a row; workers use it to find the rows that
-other workers wrote.
+Only `reports`, and the partial sums in `parts`, hold what devices sent; both are emptied when a round ends. While a
+round of `plain` or `isgld` is open, its reports show which items each person rated. `run.state` holds the learned
+public table. Invitations and the admin token are stored as SHA-256 hashes. In PostgreSQL, the column `changed` is the
+id of the transaction that last wrote a row, by which workers find each other's changes; in SQLite it is 0.
 """
 
 import hashlib
@@ -128,7 +129,7 @@ def is_shared(connection: sa.Connection) -> bool:
 
 
 def stamp(shared: bool) -> sa.ColumnElement[int]:
-    """Return the value for `changed`: the id of this transaction if workers share the database, else 0."""
+    """Return the value for the column `changed`: the id of this transaction if workers share the database, else 0."""
     return sa.func.txid_current() if shared else sa.literal(0)
 
 

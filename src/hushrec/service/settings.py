@@ -63,11 +63,11 @@ class TermsSettings(BaseModel):
 
 
 class RoundSettings(_Table):
-    """The table `[rounds]`: when rounds open and close."""
+    """The table `[rounds]`: when rounds open and close. docs/service.md explains every setting."""
 
     automatic: bool = True  # False: only the operator opens rounds
     min_devices: Count = 2  # that must be present before a round opens
-    quorum: Annotated[float, Field(gt=0, le=1)] = 0.8  # share of the present devices whose reports close a phase
+    quorum: Annotated[float, Field(gt=0, le=1)] = 0.8  # fraction of the present devices whose reports close a phase
     grace_seconds: NotNegative = 10  # how long a phase with a quorum waits for the other devices
     deadline_seconds: Positive = 120  # closes a phase without a quorum
     missed_rounds: Count = 3  # a device without a request in this many rounds does not count until it returns
@@ -75,7 +75,7 @@ class RoundSettings(_Table):
 
 
 class LimitSettings(_Table):
-    """The table `[limits]`: limits on the requests of one device, and of all devices together."""
+    """The table `[limits]`: limits on the requests of one device, and of all devices; see docs/service.md."""
 
     requests_per_second: Positive = 50  # per device, on average: enough for ten short rounds
     burst: Count = 200  # requests of one device at once

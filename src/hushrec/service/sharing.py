@@ -1,8 +1,9 @@
-"""How worker processes that share a database read each other's changes: by polling, sooner after a notification.
+"""How worker processes that share a database read each other's changes.
 
-A row's `changed` is the id of the transaction that wrote it. At each read, all transactions below the oldest running
-one have ended, and the worker has seen their rows. The next read asks for rows from that oldest id on: some rows come
-twice, none is missed. Without a notification a worker polls once a second.
+A worker reads the changes after every notification of the database, and at least once a second. The column `changed` of
+a row is the id of the transaction that wrote it. At each read, all transactions with ids below the oldest running one
+have ended, so the worker has seen their rows. The next read asks for rows from that oldest id on: some rows come twice,
+none is missed.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ class Asked:
 
     since: int  # the first transaction whose changes the worker may lack
     address: Address | None  # the open phase in the worker's memory
-    n_items: int
+    n_items: int  # in the worker's copy of the catalogue
 
 
 @dataclass(frozen=True)
@@ -37,9 +38,9 @@ class News:
 
     since: int  # for the next read
     version: int  # of the run's row
-    devices: Sequence[Mapping[str, Any]] = field(repr=False)
+    devices: Sequence[Mapping[str, Any]] = field(repr=False)  # changed rows of the table `devices`
     digests: Mapping[str, bytes] = field(repr=False)  # by device, of the reports of the phase `Asked.address`
-    items: Sequence[Entry] = field(repr=False)
+    items: Sequence[Entry] = field(repr=False)  # new entries of the catalogue
 
 
 def read_news(connection: sa.Connection, asked: Sequence[Asked]) -> list[News]:

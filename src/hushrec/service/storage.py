@@ -104,9 +104,9 @@ class Storage:
         return self._waiting
 
     def _reach(self) -> None:
-        """Connect once, so that a wrong host, name or user is reported before anything is created.
+        """Connect once, so that a wrong host, name or user raises before anything is created.
 
-        No statement has run yet, so the driver's message cannot contain a report.
+        No SQL query has run yet, so the driver's message, which the error shows, cannot contain a report.
         """
         try:
             self._engine.connect().close()
@@ -274,7 +274,7 @@ def _resolve(results: list[_Result]) -> None:
 
 @contextlib.contextmanager
 def _as_storage_error() -> Iterator[None]:
-    """Convert database errors to `StorageError`, without the statement and its values, which may hold a report."""
+    """Convert database errors to `StorageError`, without the SQL query and its values, which may hold a report."""
     try:
         yield
     except OSError as error:

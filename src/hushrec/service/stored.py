@@ -42,7 +42,11 @@ class Stored:
 def insert_run(
     connection: sa.Connection, offer: Offer, server: Server, admin_digest: bytes, number: int = 1, version: int = 0
 ) -> None:
-    """Store a new run before its first round; `number` counts the runs of this database."""
+    """Store a new run before its first round.
+
+    `number` counts the runs of this database. `version`, which counts changes of the run's row, must be above that of
+    the run before.
+    """
     values = {"id": number, "is_paused": False, "admin_digest": admin_digest, "opened_at": 0.0, "expected": 0}
     values |= {
         "version": version,
@@ -165,7 +169,10 @@ def _notify(connection: sa.Connection) -> None:
 
 
 def write_opened(connection: sa.Connection, offer: Offer, server: Server, expected: int, now: float) -> int:
-    """Store an opened round, with its items and the devices that it asks; return the row's new version."""
+    """Store a round that opens at time `now` (Unix seconds), and the devices that it asks; return the row's version.
+
+    `expected` is the number of devices that are present and may report.
+    """
     return update_run(connection, **_opened(offer, server), **_position(server), expected=expected, opened_at=now)
 
 

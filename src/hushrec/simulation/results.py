@@ -192,7 +192,10 @@ class Result:
 
     def _place_of(self, item: str | int) -> int:
         if str(item) not in self.item_ids:
-            raise ParameterError(f"item must be the id of one of the run's {len(self.item_ids)} items, got {item}.")
+            raise ParameterError(
+                f"item must be the id of one of the run's {len(self.item_ids)} items, got {item}. Give an id as in the"
+                " rating file; in Python, `item_ids` lists them."
+            )
         return self.item_ids.index(str(item))
 
     def _reasons(self, item: str | int, rated: IntArray, values: FloatArray, n: int, *, valued: bool) -> list[Reason]:
@@ -275,7 +278,8 @@ class Result:
             return self.user_ids.index(str(user))
         except ValueError:
             raise ParameterError(
-                f"user must be the id of one of the run's {len(self.user_ids)} users, got {user}."
+                f"user must be the id of one of the run's {len(self.user_ids)} users, got {user}. Give an id as in the"
+                " rating file; in Python, `user_ids` lists them."
             ) from None
 
     def save(self, folder: str | Path) -> None:

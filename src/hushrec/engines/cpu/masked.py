@@ -160,8 +160,9 @@ class CpuMaskedEngine:
         survivors = int(np.count_nonzero(present))
         if survivors < self.priced.cohort.smallest:
             raise ParameterError(
-                f"at least {self.priced.cohort.smallest} devices must report in a round, because the noise is sized for"
-                f" them, got {survivors} in round {self.round_number + 1}. Lower the option survivors or dropout."
+                f"the number of devices that report in a round must be at least {self.priced.cohort.smallest}, for"
+                f" which the noise is sized, got {survivors} in round {self.round_number + 1}. Lower dropout, or"
+                " survivors if it is set."
             )
         totals = self.sum_tables(one, self.learner.table(), present)
         sums = {

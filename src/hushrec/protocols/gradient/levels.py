@@ -1,4 +1,4 @@
-"""The privacy levels that the page offers for protocol `sdcf`.
+"""The privacy levels (values of `epsilon_i`) that the page offers for protocol `sdcf`.
 
 There are only a few, because the number of items in a report hints at the level of a device.
 """
@@ -30,7 +30,9 @@ def level_of(epsilon_i: float) -> Level:
     found = [level for level in LEVELS if level.epsilon_i == epsilon_i]
     if not found:
         offered = ", ".join(f"{level.epsilon_i:g}" for level in LEVELS)
-        raise ParameterError(f"epsilon_i must be a level that the page offers ({offered}), got {epsilon_i:g}.")
+        raise ParameterError(
+            f"epsilon_i must be a level that the page offers ({offered}), got {epsilon_i:g}. Choose one."
+        )
     return found[0]
 
 
@@ -41,9 +43,10 @@ def levels_for(epsilon_i: float) -> list[Level]:
 
 
 def explain_level(level: Level, terms: Terms, own: "Sdcf", n_rated: int) -> dict[str, Any]:
-    """Return what a level means for a person with `n_rated` ratings: items sent, and what a server may believe.
+    """Return the meaning of a level for a person with `n_rated` ratings, as entries for the page.
 
-    `own` is the protocol with the person's budgets.
+    They say how many items a report names, how many of these are rated, and how sure a server can be of that. `own` is
+    the protocol with the person's budgets.
     """
     in_use = level.epsilon_i == own.epsilon_i
     meaning = explain_budget(

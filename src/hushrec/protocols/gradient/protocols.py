@@ -266,7 +266,7 @@ class Isgld(GradientProtocol):
 
     def __post_init__(self) -> None:
         if not 0 < self.epsilon < math.inf:
-            raise ParameterError(f"epsilon must be positive and finite, got {self.epsilon}.")
+            raise ParameterError(f"epsilon must be positive and finite, got {self.epsilon}. Choose a value such as 4.")
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:

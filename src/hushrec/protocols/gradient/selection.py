@@ -61,7 +61,8 @@ class Selection:
         made = cls(epsilon_i, EPSILON_P_FACTOR * epsilon_i if epsilon_p is None else epsilon_p, profile_cap)
         for name in ("epsilon_i", "epsilon_p"):
             if not 0 < getattr(made, name) < math.inf:
-                raise ParameterError(f"{name} must be positive and finite, got {getattr(made, name)}.")
+                given = getattr(made, name)
+                raise ParameterError(f"{name} must be positive and finite, got {given}. Choose a value such as 4.")
         if profile_cap is not None and profile_cap < 1:
             raise ParameterError(f"profile_cap must be at least 1, got {profile_cap}.")
         return made

@@ -63,9 +63,15 @@ class Masked(ConfiguredProtocol):
 
     def __post_init__(self) -> None:
         if not 0 <= self.dropout < 1:
-            raise ParameterError(f"dropout must be at least 0 and below 1, got {self.dropout}.")
+            raise ParameterError(
+                f"dropout must be at least 0 and below 1, got {self.dropout}. Give the fraction of devices that are"
+                " absent from a round, such as 0.1."
+            )
         if self.survivors is not None and not 0 < self.survivors <= 1:
-            raise ParameterError(f"survivors must be above 0 and at most 1, got {self.survivors}.")
+            raise ParameterError(
+                f"survivors must be above 0 and at most 1, got {self.survivors}. Give the smallest fraction of devices"
+                " whose reports make a round valid, such as 0.8."
+            )
         if not 0 <= self.evaluation <= MOST_EVALUATION:
             raise ParameterError(f"evaluation must be from 0 to {MOST_EVALUATION}, got {self.evaluation}.")
         run_mu(self.epsilon, self.delta or 1e-6)  # raises for an impossible budget

@@ -205,7 +205,7 @@ class ServerRound:
         needed = {Phase.CONSENT: rules.quorum(len(self._roster)), Phase.UNMASK: rules.threshold}
         least = needed.get(self.phase, rules.smallest)
         if reports < least:
-            raise AttemptFailed(f"at least {least} devices must report in phase {self.phase.value}, got {reports}.")
+            raise AttemptFailed(f"reports in phase {self.phase.value} must be at least {least}, got {reports}.")
         if self.phase is Phase.KEYS:
             self._roster = make_roster(self.announcement.digest, list(self._keys.values()))
             self._positions = {entry.device: position for position, entry in enumerate(self._roster.entries)}
