@@ -162,7 +162,7 @@ def check_people(n_people: int, n_victims: int) -> int:
     if n_victims > n_people // 2:
         raise ParameterError(
             f"users, the number of people to attack, must be at most {n_people // 2} of the {n_people} people, got"
-            f" {n_victims}: the attacks learn from the other half."
+            f" {n_victims}: the attacks learn from the other people."
         )
     return n_victims
 

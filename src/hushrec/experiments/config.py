@@ -206,7 +206,7 @@ def _plan(number: int, chosen: dict[str, Any], seed: int) -> Plan:
 
 
 def _check_special(place: str, chosen: dict[str, Any]) -> None:
-    """Check the values of `measure_every` and `data_weight`, which only experiments have."""
+    """Raise if `measure_every` or `data_weight` in `chosen` is invalid; `place` names the curve in the message."""
     if chosen.get("measure_every", 1) < 1:
         raise ParameterError(f"{place}.measure_every must be at least 1, got {chosen['measure_every']}.")
     if not 0 < chosen.get("data_weight", 1) < math.inf:
@@ -214,7 +214,10 @@ def _check_special(place: str, chosen: dict[str, Any]) -> None:
 
 
 def _groups(place: str, settings: Settings, chosen: dict[str, Any]) -> tuple[GroupTable, ...]:
-    """Return the groups of a curve; raise if the protocol lacks their budgets, or if the curve sets budgets itself."""
+    """Return the groups of a curve; raise if the protocol lacks their budgets, or if the curve sets budgets itself.
+
+    `chosen` holds the keys of the curve, and `place` names the curve in error messages.
+    """
     if "groups" not in chosen:
         return ()
     budgets = set(GroupTable.model_fields) - {"share"}

@@ -30,7 +30,7 @@ def can_mark(terms: Terms) -> bool:
 
 
 class MarkingServer:
-    """A malicious server that marks a block of items in every even round, and reads the marks in the next round.
+    """A malicious server that marks a few items in every even round, and reads the marks in the next round.
 
     A mark is an item vector that is orthogonal to the victim's user vector. The user vector moves along the marks of
     the items that the victim has rated.
@@ -49,11 +49,11 @@ class MarkingServer:
 
     @property
     def n_rounds(self) -> int:
-        """The number of rounds that the server needs to mark all blocks of items and read their marks."""
+        """The number of rounds that the server needs to mark all items, a few at a time, and read their marks."""
         return 2 * len(self._blocks) + 1
 
     def announce(self, round_number: int) -> ItemVectors:
-        """Return the item vectors to publish in a round; in even rounds the next block of items gets marks."""
+        """Return the item vectors to publish in a round; in even rounds the next few items get marks."""
         table = np.tile(QUIET * self._known[-1], (self.terms.n_items, 1))
         if round_number % 2 == 0:
             self._asked = self._blocks[round_number // 2 - 1]
