@@ -73,7 +73,7 @@ def train(
     as_json: JsonFlag = False,
     **options: Any,
 ) -> None:
-    """Train a recommender and measure it on held-out ratings. Every device is simulated on this machine."""
+    """Train a recommender and measure it on held-out ratings. Devices are simulated, on this machine or a cluster."""
     from hushrec.data.shards import is_shards
     from hushrec.recommender import train as run_training
     from hushrec.simulation.settings import default_model, nested

@@ -82,7 +82,7 @@ def compare(
 
 
 def _public_direction(item_vectors: FloatArray) -> FloatArray:
-    """Return the user vector w whose predictions V w are closest to 1, with V the item vectors: (VᵀV) w = Vᵀ1."""
+    """Return a guess of any user vector from the item vectors V alone: the least-squares solution w of V w = 1."""
     return np.asarray(np.linalg.lstsq(item_vectors.T @ item_vectors, item_vectors.sum(axis=0))[0])
 
 

@@ -66,7 +66,10 @@ class Predictions:
         return client.recommend(ranked, count), self._session.budgets.from_unit(scores)
 
     def reasons(self, items: IntArray, count: int) -> list[IntArray]:
-        """Return, for each of `items`, the positions of up to `count` liked items, the most similar first."""
+        """Return, for each of `items`, the positions of up to `count` items that the person likes, most similar first.
+
+        A person likes an item if they rated it at or above their own mean.
+        """
         return self._session.client().reasons(self.public(), items, count)
 
     def keep_list(self) -> None:

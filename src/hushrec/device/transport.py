@@ -34,7 +34,7 @@ def check_address(server: str, *, insecure: bool = False) -> str:
     """Return the server's address without a path; refuse plain HTTP to another machine unless `insecure` is set."""
     parts = urlsplit(server)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query:
-        raise ParameterError("server must be an address of the form https://HOST:PORT.")
+        raise ParameterError("server must be an address of the form https://HOST:PORT. Correct the address.")
     if "@" in parts.netloc:
         raise ParameterError("server must not contain a user name or a password, which devices never send. Remove it.")
     if parts.scheme == "http" and parts.hostname not in LOOPBACK and not insecure:

@@ -238,7 +238,11 @@ def _own_protocol(offer: Offer, budgets: Budgets) -> ConfiguredProtocol:
 
 
 def make_ui(page: Page, *, token: str, hosts: set[str]) -> FastAPI:
-    """Return the application; `hosts` are the accepted Host headers, each a name with a port."""
+    """Return the application of the page.
+
+    It refuses a request with a Host header that is not in `hosts`, the accepted names with their ports, and a request
+    to the API without `token`, which is part of the printed address.
+    """
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     add_page(app, "device")
     _guard(app, token, hosts)

@@ -198,7 +198,10 @@ class Registry:
         """
         device = self.known(credentials.device)
         if not is_signed(request, credentials, device.public_key, self._run_id):
-            raise Refusal("the signature does not match this request and this device's key.", code="bad-signature")
+            raise Refusal(
+                "the signature does not match this request and this device's key. Sign it with the current key.",
+                code="bad-signature",
+            )
         if credentials.nonce <= device.last_nonce:
             raise Refusal(
                 "the nonce must be greater than every earlier nonce of this device. Sign the request again.",

@@ -68,7 +68,7 @@ class Service:
     def reporting(self, request: Request) -> Iterator[None]:
         """Apply back-pressure: refuse a report before its body is read while too many reports are being received.
 
-        The number of concurrent reports per device is limited, so that one slow device cannot block the others.
+        The number of concurrent reports per device is limited, so that one slow device cannot block other devices.
         """
         device = signing.parse_header(request.headers.get("authorization")).device
         declared = request.headers.get("content-length", "")

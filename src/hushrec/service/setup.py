@@ -43,7 +43,8 @@ class Items:
     def of(cls, ids: list[str], titles: list[str], facts: Mapping[str, Any]) -> "Items":
         """Return the catalogue with the columns from which a model learns.
 
-        `facts` has either `attributes`, or `columns`: its `taste` columns are sent to devices, its `details` are not.
+        `facts` has either `attributes`, which devices receive, or `columns`, an `ItemColumns`: devices get its array
+        `taste`, and only the server uses its array `details`.
         """
         columns = facts.get("columns")
         if columns is None:

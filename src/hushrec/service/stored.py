@@ -34,9 +34,9 @@ class Stored:
     offer: Offer
     server: Server
     is_paused: bool
-    opened_at: float
-    admin_digest: bytes
-    version: int
+    opened_at: float  # wall clock: when the phase opened, or the last round ended
+    admin_digest: bytes  # hash of the admin token
+    version: int  # counts the changes of the run's row
 
 
 def insert_run(
