@@ -50,7 +50,7 @@ class Accountant(ABC):
         return replace(self)  # type: ignore[type-var]
 
     def is_sound(self) -> bool:
-        """Return whether all totals have the declared types, are finite and not negative, and fit together."""
+        """Return whether all totals have the declared types, are finite and not negative; subclasses may check more."""
         totals = [(getattr(self, total.name), total.type) for total in fields(self)]  # type: ignore[arg-type]
         return all(type(number) is kind and 0 <= number < math.inf for number, kind in totals)
 

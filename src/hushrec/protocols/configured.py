@@ -181,7 +181,7 @@ class ConfiguredProtocol(ABC):
         return []
 
     def read_level(self, given: str | float, terms: Any) -> float:
-        """Return a level that a person chose as a float; raise `ParameterError` if the protocol does not offer it."""
+        """Return the privacy level that a person chose, as a float; raise `ParameterError` if it is not offered."""
         raise ParameterError(f"level must be left out: protocol {self.name} has no privacy levels.")
 
     @abstractmethod

@@ -91,7 +91,8 @@ class DeviceSide(ABC):
     def report(self, private: Private, address: Address, message: Any, draws: Any = None) -> Report:
         """Return the device's report in reply to one message of the server.
 
-        Raise `RemoteProtocolError` if the message breaks the terms. `draws` replaces the random choices in tests.
+        `address` is the round, attempt and phase of the message. `draws` replaces the random choices in tests. Raise
+        `RemoteProtocolError` if the message breaks the terms.
         """
 
     @abstractmethod

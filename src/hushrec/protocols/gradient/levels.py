@@ -26,7 +26,7 @@ LEVELS = (Level("Strict", 0.25), Level("Middle", 1.0), Level("Usual", 4.0))
 
 
 def level_of(epsilon_i: float) -> Level:
-    """Return the level in `LEVELS` with this `epsilon_i`; raise `ParameterError` if there is none."""
+    """Return the privacy level in `LEVELS` with this `epsilon_i`; raise `ParameterError` if there is none."""
     found = [level for level in LEVELS if level.epsilon_i == epsilon_i]
     if not found:
         offered = ", ".join(f"{level.epsilon_i:g}" for level in LEVELS)
@@ -43,7 +43,7 @@ def levels_for(epsilon_i: float) -> list[Level]:
 
 
 def explain_level(level: Level, terms: Terms, own: "Sdcf", n_rated: int) -> dict[str, Any]:
-    """Return the meaning of a level for a person with `n_rated` ratings, as entries for the page.
+    """Return the meaning of a privacy level for a person with `n_rated` ratings, as entries for the page.
 
     They say how many items a report names, how many of these are rated, and how sure a server can be of that. `own` is
     the protocol with the person's budgets.

@@ -13,7 +13,7 @@ NAMES = {1.0: "Strict", 4.0: "Middle"}  # by ε; the run's own ε is called "Usu
 
 
 def explain_levels(terms: MaskedTerms, in_use: float, own: str | None) -> list[dict[str, Any]]:
-    """Return the levels to choose from, by ascending ε: the run's, the person's, and those in `NAMES` below the run's.
+    """Return privacy levels to offer, by ascending ε: the run's, the person's, and those in `NAMES` below the run's.
 
     `in_use` is the person's ε. `own` is a level that the person typed; the list then has this level as well.
     """
@@ -27,7 +27,7 @@ def explain_levels(terms: MaskedTerms, in_use: float, own: str | None) -> list[d
 
 
 def read_level(given: str | float, terms: MaskedTerms) -> float:
-    """Return a level as a float; raise `ParameterError` unless it is a number from 0 to the run's ε."""
+    """Return the ε that a person chose, as a float; raise `ParameterError` unless it is from 0 to the run's ε."""
     most = terms.priced.epsilon
     try:
         level = float(given)
@@ -42,7 +42,7 @@ def read_level(given: str | float, terms: MaskedTerms) -> float:
 
 
 def _explain(epsilon: float, terms: MaskedTerms) -> dict[str, Any]:
-    """Return one level as entries for the page: its name, its ε, and sentences about what an attacker can tell.
+    """Return one privacy level as entries for the page: its name, its ε, and sentences about what an attacker can tell.
 
     An attacker who knows all other people's profiles and all sums, and has to tell the person's profile from an empty
     one (each with probability 1/2), is right with probability at most Φ(μ/2): Φ is the standard normal distribution

@@ -180,7 +180,7 @@ def _large_plan(n_items: int, n_taste: int, length: int, factors: int) -> Plan:
 
 
 def _item_blocks(name: str, n_items: int, width: int, clip: float, share: float) -> list[Block]:
-    """Return an item block, which has a row of `width` numbers for each item, and its curvature block."""
+    """Return an item block of `width` numbers per item, with this `clip` and `share` of μ², and its curvature block."""
     curvature = Block(curvature_of(name), (width * (width + 1),), CURVATURE_CLIP * math.sqrt(width) * clip, 0.004)
     return [Block(name, (n_items, width), clip, share), curvature]
 
