@@ -175,6 +175,15 @@ def counts_table(records: Path) -> str:
     return markdown(rows)
 
 
+def factors_table(records: Path) -> str:
+    """Return the validation RMSE of a large fleet by the number of columns that each factor round learns."""
+    cells = json.loads((records / "masked-plan.json").read_text("utf-8"))["factor columns"]
+    numbers = [key for key in next(iter(cells.values())) if key.isdigit()]
+    rows = [["set, ε", *(f"{number} columns" for number in numbers)]]
+    rows += [[cell_name(key).replace("inf", "∞"), *(f"{cell[n]:.4f}" for n in numbers)] for key, cell in cells.items()]
+    return markdown(rows)
+
+
 def tried_table(records: Path) -> str:
     """Return what each change does to validation RMSE, and the largest gain of all of them."""
     record = json.loads((records / "masked-tried.json").read_text("utf-8"))
@@ -229,6 +238,7 @@ TABLES = {
     "gp": gp_tables,
     "targets": targets_table,
     "counts": counts_table,
+    "factors": factors_table,
     "constants": constants_table,
     "tried": tried_table,
 }

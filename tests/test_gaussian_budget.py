@@ -183,6 +183,7 @@ def test_sized_noise_always_pays_its_share(
 def test_fractions_of_a_cohort_are_decimal_numbers() -> None:
     """0.07 of 100 devices are 7 and not ⌈7.000000000000001⌉; both parts round up."""
     assert Cohort(100, corrupt=0.07).most_corrupt == 7
+    assert Cohort(100, corrupt=1e-7).most_corrupt == 1
     assert (Cohort(10, survivors=2 / 3).smallest, Cohort(9, survivors=2 / 3).smallest) == (7, 6)
 
 

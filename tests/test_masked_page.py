@@ -87,6 +87,18 @@ def test_lists_of_small_fleets_follow_their_record(tmp_path: Path) -> None:
     assert made.endswith("| MovieLens-1M, 100, 8 | 153 | 0.114 | 0.083, 1.003 |")
 
 
+def test_numbers_of_factor_columns_follow_their_record(tmp_path: Path) -> None:
+    """One row for each budget; the strength of the fleet is not shown."""
+    cells = {
+        "ml-1m, epsilon 8": {"strength": 14167, "4": 0.8555, "5": 0.854},
+        "ml-1m, epsilon inf": {"4": 0.85, "5": 0.84},
+    }
+    (tmp_path / "masked-plan.json").write_text(json.dumps({"factor columns": cells}), "utf-8")
+    made = rating_tables.factors_table(tmp_path)
+    assert made.startswith("| set, ε | 4 columns | 5 columns |")
+    assert made.endswith("| MovieLens-1M, ε = ∞ | 0.8500 | 0.8400 |")
+
+
 def test_every_constant_of_the_protocol_was_measured() -> None:
     """The record of the constants has each field of `Constants`: none is used that was not compared with others."""
     record = json.loads((ROOT / "experiments" / "records" / "masked-constants.json").read_text("utf-8"))

@@ -12,11 +12,13 @@ from typer.testing import CliRunner
 import hushrec
 from hushrec.cli.app import app
 from hushrec.data.ratings import Ratings, Scale
+from hushrec.data.shards import write_shards
 from hushrec.errors import DataError, ParameterError
 from hushrec.protocols.masked.protocol import Masked
 from hushrec.simulation.results import Result
 from hushrec.simulation.results import load as load_run
 from hushrec.simulation.settings import Settings
+from hushrec.simulation.sharded import train_shards
 from hushrec.simulation.training import train
 from hushrec.simulation.verdict import verdict
 
@@ -226,6 +228,17 @@ def test_the_public_table_is_the_same_whatever_a_person_rated_who_sent_nothing(
         found.append({"ids": result.item_ids, **{name: array.tobytes() for name, array in public.items()}})
     assert found[0]["ids"] == [f"f{item}" for item in range(29, -1, -1)]
     assert found[0] == found[1]
+
+
+def test_a_scale_that_ratings_make_is_said_to_reveal_them(tmp_path: Path) -> None:
+    """Guessed from a file or from its shards; not where the scale is given."""
+    path, items = write_films(tmp_path, 20)
+    guessed = hushrec.data.load(path, items=items)
+    write_shards(guessed, tmp_path / "shards", ratings_per_shard=200)
+    given = hushrec.data.load(path, items=items, scale="1,5")
+    records = [train(guessed).record, train_shards(tmp_path / "shards")[0], train(given).record]
+    found = [[line for line in record["budget"]["not_covered"] if "--scale" in line] for record in records]
+    assert list(map(len, found)) == [1, 1, 0]
 
 
 @pytest.mark.parametrize(("listed", "unlisted"), [(0, "20"), (17, "3")])

@@ -273,8 +273,11 @@ def require_delta(delta: float, devices: int) -> None:
 
 
 def _decimal(fraction: float) -> Fraction:
-    """Return the nearest fraction with a denominator up to 10⁶: 7/100 for the float 0.07, so that ⌈0.07 · 100⌉ is 7."""
-    return Fraction(fraction).limit_denominator(10**6)
+    """Return the nearest fraction with a denominator up to 10⁶: 7/100 for the float 0.07, so that ⌈0.07 · 100⌉ is 7.
+
+    A number that would become 0 is returned as it is.
+    """
+    return Fraction(fraction).limit_denominator(10**6) or Fraction(fraction)
 
 
 def _require(holds: bool, name: str, must: str, given: float) -> None:

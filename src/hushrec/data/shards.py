@@ -92,6 +92,7 @@ def write_profiles(
         "format": FORMAT,
         "name": about.name,
         "scale": None if about.scale is None else [about.scale.low, about.scale.high],
+        "scale_is_guessed": about.scale_is_guessed,
         "people": sum(one["people"] for one in shards),
         "items": int(items["rated"].count()),
         "catalogue": None if about.catalogue is None else len(items),
@@ -191,7 +192,7 @@ class Shards:
         whole = _known(frame)
         empty = Ratings(
             about["name"], [], whole.ids, nobody, nobody, None if scale is None else np.empty(0), scale, whole.titles,
-            whole.attributes,
+            whole.attributes, scale_is_guessed=about.get("scale_is_guessed", False),
         )  # fmt: skip
         if about["catalogue"] is None:
             return empty

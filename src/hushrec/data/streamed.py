@@ -155,7 +155,7 @@ class _Sorting:
 
     def write(self, folder: Path, ratings_per_shard: int) -> Written:
         """Sort the records and write them as shards; return the shards and notes for the user."""
-        found, form = self.found, self.form
+        found = self.found
         item_ids, item_places = found.items.ordered()
         user_ids, user_places = found.users.ordered()
         counts = np.zeros(len(user_ids), np.int64)
@@ -169,8 +169,7 @@ class _Sorting:
             for number, (first, stop) in enumerate(pairwise(borders))
         )
         shards = write_profiles(folder, chunks, items_frame(about), about)
-        is_guessed = self.scale is not None and form.scale is None and not self.file.is_named
-        extremes = (found.lowest, found.highest) if is_guessed else None
+        extremes = (found.lowest, found.highest) if about.scale_is_guessed else None
         notices = () if about.catalogue is None else tuple(about.catalogue.notices)
         return Written(shards, self.scale, extremes, notices)
 
@@ -180,9 +179,11 @@ class _Sorting:
         known = (None, None, None) if items is None else read_items(items, item_ids, self.form.encoding)
         titles, attributes, catalogue = known
         values = None if self.scale is None else np.empty(0)
+        is_guessed = self.scale is not None and self.form.scale is None and not self.file.is_named
         return Ratings(
-            self.file.name, [], item_ids, nobody, nobody, values, self.scale, titles, attributes, catalogue=catalogue
-        )
+            self.file.name, [], item_ids, nobody, nobody, values, self.scale, titles, attributes, is_guessed,
+            catalogue=catalogue,
+        )  # fmt: skip
 
     def _part(self, borders: list[int], user_places: IntArray, item_places: IntArray) -> None:
         """Write every record to the file of its shard, with the positions of its person and item in the sorted ids.

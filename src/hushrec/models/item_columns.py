@@ -39,6 +39,7 @@ class ItemColumns:
     details: FloatArray = field(repr=False)  # (n_items, n_details)
     titles: TitleRows = field(repr=False)
     n_unlisted: int = 0  # items that appear in ratings but not in the items file
+    scale_is_guessed: bool = False  # whether the scale of the ratings was guessed from the ratings themselves
     public: PublicRatings | None = field(default=None, repr=False)  # ratings that are public
 
     def __post_init__(self) -> None:
@@ -88,7 +89,8 @@ def columns_of(ratings: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     columns = item_columns(ratings.n_items, ratings.titles, ratings.attributes)
     if ratings.public is not None:
         columns = replace(columns, details=np.concatenate([columns.details, _public_counts(ratings)], axis=1))
-    return {"columns": replace(columns, n_unlisted=ratings.n_unlisted, public=ratings.public)}
+    known = replace(columns, n_unlisted=ratings.n_unlisted, scale_is_guessed=ratings.scale_is_guessed)
+    return {"columns": replace(known, public=ratings.public)}
 
 
 def _public_counts(ratings: Any) -> FloatArray:

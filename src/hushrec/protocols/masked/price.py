@@ -37,6 +37,10 @@ UNLISTED = (
     "which items are rated at all: {} of the catalogue are in it because somebody rated them. "
     "Give an items file that lists every item"
 )
+GUESSED_SCALE = (
+    "the smallest and the largest rating: the scale was guessed from them. Give the scale, on the command line as "
+    "--scale MIN,MAX"
+)
 
 
 @dataclass(frozen=True)
@@ -77,16 +81,18 @@ class PricedPlan:
             accountant.compose(self.table_sent(index, fraction))
         return accountant
 
-    def statement(self, n_unlisted: int = 0) -> dict[str, Any]:
+    def statement(self, *, n_unlisted: int = 0, scale_is_guessed: bool = False) -> dict[str, Any]:
         """Return the entry `budget` of a run's result: ε and its unit, ε for a replaced profile, what is not covered.
 
-        `n_unlisted` is the number of items that are in the catalogue only because somebody rated them.
+        `n_unlisted` is the number of items that are in the catalogue only because somebody rated them, and
+        `scale_is_guessed` says whether the scale of ratings was guessed from the smallest and the largest rating.
         """
         spent = self.accountant()
         not_covered = [
             *NOT_COVERED,
             *([EXACT_SUMS] if self.epsilon == math.inf else []),
             *([UNLISTED.format(f"{n_unlisted:,}")] if n_unlisted else []),
+            *([GUESSED_SCALE] if scale_is_guessed else []),
         ]
         whole = TableAccountant(len(self.codes), self.mu_squared, self.mu_squared / 2, spent.distance)
         return {

@@ -164,7 +164,8 @@ class Masked(ConfiguredProtocol):
         """Return the entry `budget` of a simulated run's result; `not_covered` says that the noise is seeded."""
         terms: MaskedTerms = spending.terms
         own = {} if self.own_epsilon is None else {"own_epsilon": self.own_epsilon}
-        whole = terms.priced.statement(spending.model.columns.n_unlisted)
+        columns = spending.model.columns
+        whole = terms.priced.statement(n_unlisted=columns.n_unlisted, scale_is_guessed=columns.scale_is_guessed)
         return whole | {"rounds": spending.rounds, "not_covered": [*whole["not_covered"], SEEDED]} | own
 
     @classmethod
