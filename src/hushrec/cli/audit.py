@@ -115,7 +115,7 @@ def audit(
 
 
 def _attack(data: str, reading: Reading, auditor: Any, settings: list[Any], users: int | None, sweep: list[str]) -> Any:
-    """Load the ratings, run the audit (several columns in parallel processes), and return the `Audit`."""
+    """Load the ratings, run the audit (several settings in parallel processes), and return the `Audit`."""
     import time
 
     from hushrec.audit.sweeps import swept
@@ -171,7 +171,8 @@ def side_by_side(
     """Return the result of `work` for each task, in order, computed in a pool with at most one process per core.
 
     The last tasks start first, because they take longest. `progress` is called with (name of the task, "attacks" or
-    "done", steps done, `steps`), and only when a task is submitted and when it is done.
+    "done", steps done, `steps`), and only when a task is submitted and when it is done; `steps` is the number of
+    progress steps of a task.
     """
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -188,7 +189,7 @@ def side_by_side(
 
 @contextmanager
 def _audit_bar() -> Iterator[Any]:
-    """Yield a function that shows the progress of each protocol's audit on stderr."""
+    """Yield a function that shows the progress of each setting's audit on stderr."""
     with progress_bar(MofNCompleteColumn()) as bar:
         tasks: dict[str, Any] = {}
 

@@ -319,7 +319,8 @@ def budget(
     epsilon: Annotated[
         float | None,
         typer.Option(
-            help="masked: set the largest epsilon that a run may spend, from the next round on. Reports do not show it."
+            help="masked: set the largest epsilon that a run may spend, from the next round on. The server"
+            " cannot see it in the reports."
         ),
     ] = None,
     raise_to: Annotated[

@@ -61,8 +61,8 @@ class Reading:
         Path | None,
         typer.Option(
             "--public",
-            help="Model gp: file of public ratings by other people, read with the same options; using it costs no"
-            " privacy budget.",
+            help="Model gp: file of public ratings by other people, read with the same options. Training also learns"
+            " from these ratings how good each item is, which costs no privacy budget.",
         ),
     ] = None
     data_dir: DataDir = None

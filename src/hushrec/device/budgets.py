@@ -56,7 +56,7 @@ class Budgets:
         self.new_ledger()  # checks max_value_rho
 
     def selecting(self) -> Any:
-        """Return the protocol that selects items, with these budgets; raise `ParameterError` for an invalid budget."""
+        """Return protocol `sdcf` with these budgets; raise `ParameterError` for an invalid budget."""
         protocol = next(
             one for one in PROTOCOLS.values() if set(SELECTION) <= {o.name for o in one.options if o.personal}
         )

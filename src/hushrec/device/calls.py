@@ -39,7 +39,7 @@ class Reply:
 
     @property
     def code(self) -> str:
-        """The error code of a refusal, as `stale-nonce`; empty if the reply has none."""
+        """The error code of a refusal, such as `stale-nonce`; empty if the reply has none."""
         return str(self.problem.get("type", "")).rpartition(":")[2]
 
     @property

@@ -47,7 +47,10 @@ class Catalogue:
         return self._positions[item]
 
     def search(self, text: str, *, count: int, first: int = 0) -> Found:
-        """Return the items whose titles contain every word of the text; titles that begin with the text come first."""
+        """Return up to `count` items whose titles contain every word of the text, from result number `first` on.
+
+        Titles that begin with the text come first.
+        """
         words = folded(text).split()
         found = list(range(len(self)))
         for word in words:

@@ -36,7 +36,7 @@ FAREWELL_SECONDS = 3.0  # timeout for telling the server when the store is erase
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A recommended item. `score` is the raw prediction; `predicted` is the score clipped to the person's scale."""
+    """A recommended item. `predicted` is its prediction, clipped to the person's scale; `score` is not clipped."""
 
     item: str
     title: str
@@ -190,7 +190,10 @@ class Device:
             return self._catalogue
 
     def search(self, text: str = "", *, count: int = 12, first: int = 0) -> Found:
-        """Return items whose titles contain the words of `text`; without words, all items, popular ones first."""
+        """Return up to `count` items whose titles contain the words of `text`, from result number `first` (0, 1, …) on.
+
+        Without words every item matches, and popular items come first if the public table shows popularity.
+        """
         with self._lock:
             if text.strip() or not self.has_learned:
                 return self.catalogue.search(text, count=count, first=first)
@@ -326,8 +329,9 @@ class Device:
     def recommend(self, count: int = 10) -> list[Suggestion]:
         """Return the unrated items that rank highest, the best first. The device computes them offline.
 
-        Predictions use all present ratings and the latest public table, so that ratings given after the last round
-        count, and a person who joins a finished run gets recommendations without a round.
+        Predictions use all present ratings and the latest public table, so that ratings given after the latest
+        round count, and a person who joins a finished run gets recommendations without a round. Until this run allows
+        predictions, the previous run's list is returned.
         """
         if count < 1:
             raise ParameterError(f"count must be at least 1, got {count}.")
@@ -425,7 +429,10 @@ class Device:
             self._session.change_budgets(self.budgets.with_selection(epsilon_i))
 
     def choose_epsilon(self, epsilon: float) -> None:
-        """Set the ε that masked runs may cost this person, from the next round on. Reports do not reveal the choice."""
+        """Set the ε that masked runs may cost this person, from the next round on.
+
+        The server cannot see this choice in the reports.
+        """
         with self._lock:
             self._session.change_epsilon(epsilon)
 
@@ -435,7 +442,7 @@ class Device:
             self._session.allow(epsilon)
 
     def sent(self) -> Sent | None:
-        """Return the last reports, with the private data behind them; None before the first."""
+        """Return the last reports, with the private data behind them; None before the first report."""
         with self._lock:
             reports = self._session.kept.shown()
             if not reports:

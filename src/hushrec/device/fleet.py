@@ -44,8 +44,8 @@ class Orders:
     server: str
     budgets: Budgets
     ca: Path | None = None
-    rounds: int | None = None  # None: until the run is over
-    invitations: tuple[str, ...] | None = None
+    rounds: int | None = None  # steps of `_take_part`, one phase each; None: until the run is over
+    invitations: tuple[str, ...] | None = None  # one code per device; None for an open server
     follow: bool = False  # agree to further rounds or a next run, and raise the limits for it
     max_selection_epsilon: float = 0.0  # the limit on selection, if it is above epsilon_p
 
@@ -138,12 +138,16 @@ def _join(driver: BlockingDriver, invitation: str | None, follow: bool) -> None:
 
 
 def _take_part(drivers: list[BlockingDriver], orders: Orders, pool: ThreadPoolExecutor) -> int:
-    """Let every device step until the run is over, or `orders.rounds` times; return the number of reports."""
-    reports, sweeps, active = 0, 0, drivers
-    while active and (orders.rounds is None or sweeps < orders.rounds):
+    """Let all devices step together until the run is over, or `orders.rounds` times; return the number of reports.
+
+    A step reports in one phase, so that a round of several phases takes several steps. Steps in which no device
+    reports do not count.
+    """
+    reports, steps, active = 0, 0, drivers
+    while active and (orders.rounds is None or steps < orders.rounds):
         outcomes = list(pool.map(lambda driver: driver.run(driver.session.step(WAIT_SECONDS)), active))
         reports += outcomes.count(STEPPED)
-        sweeps += STEPPED in outcomes
+        steps += STEPPED in outcomes
         active = [driver for driver, outcome in zip(active, outcomes, strict=True) if outcome != RUN_OVER]
     return reports
 

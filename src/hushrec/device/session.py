@@ -183,7 +183,7 @@ class Session:
         return STEPPED
 
     def _inbox(self, wait: float) -> Request:
-        """Return the request for the next message. It names the last report, so that a server notices a lost one."""
+        """Return the request for the next message. It names the last report, which the server may have lost."""
         client = self._participant()
         last = ".".join(str(number) for number in _place(client.private_state()))
         done_with = max(client.done_with, self.store.get_json("given_up") or 0)  # needs no further report

@@ -60,7 +60,7 @@ class _Attempts:
         self._delay = FIRST_DELAY
 
     def next_delay(self, asked: int | None = None) -> float | None:
-        """Return the seconds until the next attempt, or None to give up; `asked` is the server's Retry-After."""
+        """Return the seconds until the next retry, or None to give up; `asked` is the server's Retry-After."""
         delay = self._delay * (0.5 + secrets.randbelow(1000) / 1000)
         self._delay = min(2 * self._delay, LONGEST_DELAY)
         delay = max(delay, min(asked or 0, LONGEST_ASKED))
@@ -134,7 +134,7 @@ class BlockingDriver:
             time.sleep(delay)
 
     def _request(self, call: Call) -> dict[str, Any]:
-        """Return the arguments of one HTTP request, with a new signature for every attempt and the same body."""
+        """Return the arguments of one HTTP request, with a new signature for every retry and the same body."""
         request = call.request
         headers = {"Accept": MEDIA_TYPE, "Accept-Encoding": "identity"}  # no decompression bombs
         if request.body:

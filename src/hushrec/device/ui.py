@@ -93,7 +93,10 @@ class Page:
         self._changes = 0
 
     def state(self) -> dict[str, Any]:
-        """Return the content of the page's header and ledger, and two counters that tell the page when to reload."""
+        """Return the content of the page's header and ledger.
+
+        The page reloads its lists when one of the counters `changes` and `reported` has changed.
+        """
         device, status, statement = self.device, self.device.status(), self.device.budget()
         return {
             "changes": self._changes,  # made by the person
@@ -136,7 +139,11 @@ class Page:
         return before
 
     def look(self, place: Look) -> dict[str, Any]:
-        """Fetch a server's offer by an anonymous request; return it with explanations for the welcome page."""
+        """Fetch a server's offer by an anonymous request; return what the welcome page shows of it.
+
+        This is the number of items and rounds, the person's number of ratings (`USUAL_RATINGS` if there are none yet),
+        the privacy levels, and explanations.
+        """
         offer = self.device.look_at(place.server, ca=place.ca or None)
         rated = self.device.status().n_ratings or USUAL_RATINGS
         told = {"n_items": offer.terms.n_items, "rounds": offer.terms.max_rounds, "n_rated": rated}
@@ -187,7 +194,7 @@ class Page:
         }
 
     def follow(self, consent: Consent) -> None:
-        """Raise the limit if the person agreed to that, accept the further rounds or next run, and take part."""
+        """Raise the limit if the person agreed to a new one, accept the further rounds or next run, and take part."""
         if consent.raise_to is not None:
             self.device.raise_budget(consent.raise_to)
         self.device.follow()

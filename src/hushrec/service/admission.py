@@ -53,7 +53,7 @@ class Visit:
     device: str
     public_key: bytes = field(repr=False)  # the key with which the worker checked the signature
     nonce: int
-    heard: int  # the open round, or the last one if none is open
+    heard: int  # the open round, or else the latest round that has ended
     seen: float  # wall-clock time of the request
 
 

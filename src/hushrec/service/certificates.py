@@ -114,7 +114,7 @@ def _make_authority(certificate: Path, key: Path) -> None:
 def _sign(
     issuer: x509.Certificate, secret: ec.EllipticCurvePrivateKey, names: Sequence[str], certificate: Path, key: Path
 ) -> None:
-    """Generate a key and write it together with a certificate for `names` signed by `issuer`."""
+    """Generate a key; write it, and a certificate for `names` signed with `secret`, the key of `issuer`."""
     own = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "hushrec server")])
     authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(secret.public_key())

@@ -20,7 +20,7 @@ COLUMNS = ("round", "closed_at", "reports", "devices", "bytes", "seconds", "late
 
 @dataclass(frozen=True)
 class Latency:
-    """Seconds from a report's request to its receipt, over one round's reports; None if no report was timed."""
+    """Seconds from a report's request to its receipt, over reports to one worker; None if no report was timed."""
 
     median: float | None = None
     slowest: float | None = None
@@ -32,7 +32,11 @@ class Latency:
 
 @dataclass(frozen=True)
 class ClosedRound:
-    """A closed round, as the history records it; `seconds` and `latency` describe its last phase."""
+    """A closed round, as the history records it.
+
+    `seconds` and `asked` describe its last phase. `latency` is over the reports whose receipts the worker that closed
+    the round has sent since it last closed a round.
+    """
 
     number: int
     seconds: float
@@ -59,7 +63,8 @@ def most_moved(before: FloatArray, after: FloatArray, count: int = MOST_MOVED) -
 def write_round(connection: sa.Connection, closed: ClosedRound, n_reports: int, before: Arrays, after: Arrays) -> None:
     """Add a round to the history; `before` and `after` are the public tables before and after the round.
 
-    Call this in the transaction that ends the round, before its reports are deleted.
+    `n_reports` counts the reports of the round's last phase. Call this in the transaction that ends the round, before
+    its reports are deleted.
     """
     size = sa.select(sa.func.coalesce(sa.func.sum(sa.func.length(reports.c.body)), 0))
     connection.execute(rounds.insert().values(round=closed.number, reports=n_reports, seconds=closed.seconds))

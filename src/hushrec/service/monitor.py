@@ -88,11 +88,14 @@ class Monitor:
         return self._unusual
 
     def latency(self) -> Latency:
-        """Return the latency of the reports whose receipts were sent since the latest round closed."""
+        """Return the latency of the reports whose receipts this process sent since it last closed a round."""
         return Latency.of(list(self._since_close))
 
     def round_closed(self, round_number: int, reports: int, seconds: float) -> None:
-        """Count and log a closed round, and discard the latencies of its reports."""
+        """Count and log a closed round, and discard the latencies measured so far.
+
+        `reports` and `seconds` are the number of reports and the duration of its last phase.
+        """
         self._rounds.inc()
         self._since_close.clear()
         self.log("round-closed", round=round_number, reports=reports, seconds=round(seconds, 3))

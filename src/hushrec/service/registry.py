@@ -42,11 +42,11 @@ class Device:
     key_bytes: bytes = field(repr=False)
     public_key: Ed25519PublicKey = field(repr=False)
     state: str
-    first_round: int
-    last_round: int
+    first_round: int  # the first round in which the device may report
+    last_round: int  # the last round in which the device reported
     last_nonce: int
     last_seen: float | None  # wall-clock time of the last request
-    heard: int  # the round that was open, or the last one, at the device's last request
+    heard: int  # the round open at the device's last request, or else the latest round that had ended
     bucket: Bucket = field(repr=False)
 
 
@@ -69,7 +69,7 @@ class Registry:
         self._open_enrolment = open_enrolment
         self._clock = clock
         self._wall_clock = wall_clock
-        self.round_number = 0  # the open round, or the last one; set by `RunCopy`
+        self.round_number = 0  # the open round, or else the latest that ended; set by `RunCopy`
         self.admin_digest = storage.at_once(lambda c: bytes(c.execute(sa.select(run.c.admin_digest)).scalar_one()))
         rows = storage.at_once(lambda c: c.execute(sa.select(devices)).all())
         self._devices: dict[str, Device] = {}
@@ -141,7 +141,7 @@ class Registry:
     def count_present(self, round_number: int, missed_rounds: int) -> int:
         """Return the number of devices that a round waits for.
 
-        A device counts if it may report in the round and sent a request in one of the last `missed_rounds` rounds.
+        A device counts if it may report in the round, and sent a request in it or in the `missed_rounds` rounds before.
         """
         heard = sum(self._active_heard[n] for n in range(max(0, round_number - missed_rounds), self.round_number + 1))
         newcomers = sum(count for first, count in self._active_since.items() if first > round_number)
@@ -156,7 +156,7 @@ class Registry:
             device.heard = self.round_number
 
     def count_ended(self, names: AbstractSet[int | str]) -> int:
-        """Return how many of these devices no longer take part."""
+        """Return how many of the devices with these ids no longer take part."""
         return len(self._ended & names)
 
     def listed(self, *, is_open: bool) -> list[dict[str, Any]]:

@@ -54,7 +54,7 @@ class NewReport:
     body: bytes = field(repr=False)
     digest: bytes = field(repr=False)  # SHA-256 of the body
     seen: float | None = None  # wall-clock time of the request
-    addend: tuple[int, WordArray] | None = field(default=None, repr=False)  # number of a sum; numbers to add
+    addend: tuple[int, WordArray] | None = field(default=None, repr=False)  # cohort number; integers to add to its sum
 
 
 def at(address: Address, table: sa.Table = reports) -> sa.ColumnElement[bool]:

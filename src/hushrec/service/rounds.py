@@ -6,8 +6,9 @@
 
 Everything that a restart or another worker needs is in the database. A transaction changes a copy of the server, and
 the copy replaces the original after the commit: memory is never ahead of the database. Where several workers share the
-database, each worker process reads the others' changes before it decides anything. A worker that finds a phase complete
-locks the run's row and closes the phase if the row's `version` is unchanged; the other workers then reload the run.
+database, each worker reads the changes of other workers before it decides anything. A worker that finds a phase
+complete locks the run's row and closes the phase if the row's `version` is unchanged; all other workers then reload the
+run.
 """
 
 import asyncio
@@ -129,7 +130,7 @@ class Rounds(RunCopy):
         return self._ahead.get(name, NOTHING) >= place
 
     def _encoded(self, message: Any) -> bytes:
-        """Return a message encoded in its envelope, from a cache if the last call had the same message."""
+        """Return a message encoded in its envelope, from a cache if the previous call had the same message."""
         address = self.server.address
         if self._sealed[0] != (address, id(message)):
             self._sealed = (address, id(message)), encode(Envelope.to(self.offer.run_id, address, message))
@@ -275,7 +276,7 @@ class Rounds(RunCopy):
     # Opening and closing ---------------------------------------------------------------------------------------
 
     async def open_round(self) -> None:
-        """Open the next round, with the items that were added to the catalogue since the last round."""
+        """Open the next round, with the items that were added to the catalogue since the previous round opened."""
         async with self._turn:
             await self._open_round()
 

@@ -93,7 +93,7 @@ class RunCopy:
 
     @property
     def round_number(self) -> int:
-        """The number of the open round, or of the last one."""
+        """The number of the open round, or else of the latest round that has ended; 0 before the first."""
         return self.server.round_number
 
     @property
@@ -128,7 +128,7 @@ class RunCopy:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the open phase opened; between rounds, since the last round ended."""
+        """Seconds since the open phase opened; between rounds, since the latest round ended."""
         return float(self._clock() - self._since)
 
     @property

@@ -32,7 +32,7 @@ run = sa.Table(
     sa.Column("members", sa.LargeBinary, nullable=True),  # ids of the devices that the open attempt asks
     sa.Column("expected", sa.Integer, nullable=False),  # number of devices expected in the open round, or the last
     sa.Column("is_paused", sa.Boolean, nullable=False),
-    sa.Column("opened_at", sa.Float, nullable=False),  # wall clock: when the phase opened, or the last round ended
+    sa.Column("opened_at", sa.Float, nullable=False),  # wall clock: when the phase opened or the latest round ended
     sa.Column("admin_digest", sa.LargeBinary, nullable=False),
     sa.Column("secret", sa.LargeBinary, nullable=False),  # the server's Ed25519 signing key
     sa.Column("version", sa.BigInteger, nullable=False, server_default="0"),  # counts the changes of this row

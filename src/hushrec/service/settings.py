@@ -58,7 +58,7 @@ class TermsSettings(BaseModel):
 
     @property
     def options(self) -> dict[str, Any]:
-        """All options of the run: the operator's values, and defaults for the others."""
+        """All options of the run: the operator's values, and the defaults of options that the operator left out."""
         return with_defaults(run_options(self.protocol, self.model_name).values(), self.given)
 
 

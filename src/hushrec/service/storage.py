@@ -223,7 +223,7 @@ def _rank(job: _Job | None) -> bool:
 
 
 def _group(job: _Job | None) -> object:
-    """Return the key under which adjacent jobs share a transaction."""
+    """Return the key under which adjacent jobs share a transaction: the `work` of jobs with an item, else the job."""
     return job if job is None or job.item is None else job.work
 
 

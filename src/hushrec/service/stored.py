@@ -1,8 +1,8 @@
 """The run in the database, and how its `Server` is restored at the start and after another worker's change.
 
-The server's state between two rounds is stored when a round or an attempt opens and when the round ends. An open round
-is restored from this state and from the reports of its phases, which are kept until the round ends. Every change of the
-run's row locks the row, increments its `version` and notifies all workers (`NOTIFY`).
+When a round or an attempt opens, the server's state from before the round is stored; when the round ends, the state
+after it. An open round is restored from the stored state and from the reports of its phases, which are kept until the
+round ends. Every change of the run's row locks the row, increments its `version` and notifies all workers (`NOTIFY`).
 """
 
 from dataclasses import dataclass, replace
@@ -34,7 +34,7 @@ class Stored:
     offer: Offer
     server: Server
     is_paused: bool
-    opened_at: float  # wall clock: when the phase opened, or the last round ended
+    opened_at: float  # wall clock: when the phase opened; between rounds, when the latest round ended
     admin_digest: bytes  # hash of the admin token
     version: int  # counts the changes of the run's row
 
@@ -44,8 +44,8 @@ def insert_run(
 ) -> None:
     """Store a new run before its first round.
 
-    `number` counts the runs of this database. `version`, which counts changes of the run's row, must be above that of
-    the run before.
+    `number` counts the runs of this database. `version`, which counts changes of the run's row, must be above the
+    version of the previous run.
     """
     values = {"id": number, "is_paused": False, "admin_digest": admin_digest, "opened_at": 0.0, "expected": 0}
     values |= {
@@ -149,7 +149,7 @@ def lock_run(connection: sa.Connection) -> int:
 
 
 def takes_turn(connection: sa.Connection) -> bool:
-    """Lock the opening and closing of phases until the transaction ends; return False if it is locked already."""
+    """Take the lock on opening and closing phases until the transaction ends; return False if another worker has it."""
     return not is_shared(connection) or bool(
         connection.execute(sa.select(sa.func.pg_try_advisory_xact_lock(_CLOSING))).scalar()
     )
