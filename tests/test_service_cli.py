@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from command import run
+from masked_kit import PHASES, catalogue, masked_settings
 from service_kit import OPEN_SOCKETS, live_server, new_device, small_settings
 
 from hushrec.cli.app import counted
@@ -257,6 +258,17 @@ def test_a_fleet_takes_part_in_two_processes(tmp_path: Path) -> None:
         assert (done["devices"], done["reports"], live.monitor.count("reports", kind="stored")) == (12, 36, 36)
         assert 0 < done["rmse"] < 3
         assert "12 devices made 0 reports" in run(*fleet).err  # the run is over; the stores are found again
+
+
+def test_a_fleet_that_stops_early_finishes_its_round(tmp_path: Path) -> None:
+    """A masked round has several phases: `--rounds 1` reports in each of them, and in none of the next round."""
+    rows = [f"{user},item-{(7 * user + n) % 20},{1 + (user + n) % 5}" for user in range(4) for n in range(8)]
+    (tmp_path / "ratings.csv").write_text("user,item,rating\n" + "\n".join(rows))
+    with live_server(tmp_path, masked_settings(4), items=catalogue()) as live:
+        fleet = ("fleet", tmp_path / "ratings.csv", "--server", live.url, "--stores", tmp_path / "stores")
+        outcome = run(*fleet, "--rounds", "1", "--json")
+        assert outcome.code == 0, outcome.err
+        assert json.loads(outcome.out)["reports"] == 4 * len(PHASES)
 
 
 def test_a_fleet_of_pairs_is_refused(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ class Orders:
     server: str
     budgets: Budgets
     ca: Path | None = None
-    rounds: int | None = None  # steps of `_take_part`, one phase each; None: until the run is over
+    rounds: int | None = None  # in which each device reports; None: until the run is over
     invitations: tuple[str, ...] | None = None  # one code per device; None for an open server
     follow: bool = False  # agree to further rounds or a next run, and raise the limits for it
     max_selection_epsilon: float = 0.0  # the limit on selection, if it is above epsilon_p
@@ -138,17 +138,23 @@ def _join(driver: BlockingDriver, invitation: str | None, follow: bool) -> None:
 
 
 def _take_part(drivers: list[BlockingDriver], orders: Orders, pool: ThreadPoolExecutor) -> int:
-    """Let all devices step together until the run is over, or `orders.rounds` times; return the number of reports.
+    """Let each device report in `orders.rounds` rounds, or until the run is over; return the number of reports.
 
-    A step reports in one phase, so that a round of several phases takes several steps. Steps in which no device
-    reports do not count.
+    All devices step together, one phase at a time; a device that has reported in its last round finishes that round.
     """
-    reports, steps, active = 0, 0, drivers
-    while active and (orders.rounds is None or steps < orders.rounds):
+    reports, active = 0, drivers if orders.rounds != 0 else []
+    reported_in: dict[BlockingDriver, set[int]] = {driver: set() for driver in drivers}  # round numbers
+    while active:
         outcomes = list(pool.map(lambda driver: driver.run(driver.session.step(WAIT_SECONDS)), active))
+        for driver, outcome in zip(active, outcomes, strict=True):
+            reported_in[driver] |= {driver.session.last_round} if outcome == STEPPED else set()
         reports += outcomes.count(STEPPED)
-        steps += STEPPED in outcomes
-        active = [driver for driver, outcome in zip(active, outcomes, strict=True) if outcome != RUN_OVER]
+        active = [
+            driver
+            for driver, outcome in zip(active, outcomes, strict=True)
+            if outcome != RUN_OVER
+            and (orders.rounds is None or len(reported_in[driver]) < orders.rounds or driver.session.in_round)
+        ]
     return reports
 
 
