@@ -49,7 +49,7 @@ def _narrow_errors(center: float, half_width: float, uniform: FloatArray) -> Flo
     """Map uniform draws to draws of N(center, 1) truncated to a narrow interval [−half_width, half_width].
 
     Across a narrow interval the density at x is proportional to exp(center x). With s = `half_width` and k = center s,
-    the inverse CDF is x = s + ln(1 − u (1 − exp(−2k)))/center; for k below 1e-9 the draws are uniform.
+    the inverse CDF is x = s + ln(1 − u (1 − exp(−2k)))/center for a uniform u; for k below 1e-9, x is uniform.
     """
     slope = center * half_width
     if slope < 1e-9:

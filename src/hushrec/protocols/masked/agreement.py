@@ -45,8 +45,9 @@ ITEM_BLOCKS = (COUNTS, AUDIENCE, BIAS, FACTORS)
 def disagreements(
     learner: Learner[Any], sums: Sequence[Mapping[str, DecodedSum]], survivors: Sequence[int]
 ) -> list[float]:
-    """Return for each cohort the largest ratio of a tested squared norm to its bound; at most 1 if all are honest.
+    """Return for each cohort the largest ratio of a tested squared norm to its bound.
 
+    The ratios are at most 1 if all devices are honest, except with the small probability in the module's docstring.
     `sums` has the decoded sums of each cohort by block name, `survivors` the number of devices of each cohort.
     """
     found = []
@@ -84,7 +85,8 @@ def _bound(expected: Any, directions: Any) -> Any:
 def _row_spread(learner: Learner[Any], name: str, means: FloatArray, devices: int) -> FloatArray:
     """Return a bound on the mean squared norm, over people, of each item's row in a person's block, `(n_items,)`.
 
-    `means` is the noisy mean of the block `name` over `devices` devices; only counts use it.
+    `means` is the noisy mean of the block `name` over `devices` devices. Only the bound for a block of counts uses
+    `means` and `devices`.
     """
     weights, counts = learner.item_weights(name), learner.learned.counts
     if name == COUNTS:

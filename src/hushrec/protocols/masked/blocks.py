@@ -16,7 +16,8 @@ SECOND_MOMENTS = 10.0  # the second half of a curvature block is multiplied by t
 def describe(items, taste_columns, spread, offset, usual_log):  # type: ignore[no-untyped-def]
     """Return the description of a person, a vector that summarizes the rated items, `(n_columns + 1,)`.
 
-    For h items it is spread · Σ_j taste_columns[j] / (h + offset), followed by log h − usual_log.
+    For h items it is spread · Σ_j taste_columns[j] / (h + offset), followed by log h − usual_log. `spread`,
+    `offset` and `usual_log` are public constants.
     """
     width = taste_columns.shape[1]
     found = np.zeros(width + 1)
@@ -109,7 +110,8 @@ def norm_of(vector):  # type: ignore[no-untyped-def]
 def item_entries(items, values, weights, scores):  # type: ignore[no-untyped-def]
     """Return a person's rows of an item block, one for each of the h rated items, as one array `(h · K,)`.
 
-    The row of item j is its entry of `values` times weights[j] times the vector `scores` of length K.
+    The row of item j is weights[j] times the item's entry of `values` (1, or a residual) times the vector `scores` of
+    length K, which is the same for all items of the person.
     """
     width = len(scores)
     found = np.empty(len(items) * width)
@@ -140,7 +142,8 @@ def curvature_entries(norm, clip, n_rated, scores):  # type: ignore[no-untyped-d
     """Return a person's entries of the curvature block, from which the server learns the effect of clipping.
 
     They are the upper triangles of c h qqᵀ and (10/C) c² h qqᵀ, for h = `n_rated`, q = `scores` and C = `clip`.
-    Clipping multiplies an item block of this norm by c = min(1, C/norm).
+    Clipping multiplies an item block of this norm by c = min(1, C/norm). The rows of that block are multiples of q; in
+    model `audience`, where they are not, q = 1.
     """
     kept = 1.0 if norm <= clip else clip / norm
     size = len(scores) * (len(scores) + 1) // 2
@@ -192,7 +195,10 @@ def evaluation_entries(rows, residuals, mean, level, largest, count_unit):  # ty
 
 @njit(cache=True, nogil=True)
 def level_of(residuals, offset):  # type: ignore[no-untyped-def]
-    """Return a person's bias: the sum of h residuals (rating minus item offset) divided by h + `offset`."""
+    """Return a person's bias: the sum of h residuals divided by h + `offset`.
+
+    A residual is a rating minus the item's offset; the constant `offset` of this function shrinks the bias toward 0.
+    """
     total = 0.0
     for value in residuals:
         total += value

@@ -13,7 +13,7 @@ class Constants:
     centre: float = 3.5  # the predicted rating before the first round
     noise: float = 0.8  # residual variance of a rating, given taste and item
     taste_variance: float = 0.09  # initial variance of a person's taste for one column
-    level_variance: float = 0.25  # initial variance of a person's level
+    level_variance: float = 0.25  # initial variance of a person's bias
     column_spread: float = 0.3  # standard deviation of a learned column; factor of log-popularity
     factor_variance: float = 0.1  # initial variance of a person's taste for a factor column
     weight_offset: float = 20.0  # an item with n ratings has weight (n + 20)^(−¼) in item blocks
@@ -23,7 +23,7 @@ class Constants:
     profile_offset: float = 5.0
     usual_log_profile: float = 4.3
     audience_limit: float = 1.6  # largest norm of a whitened description of K numbers, divided by √K
-    factor_limit: float = 1.5  # the same for the scores of factor blocks
+    factor_limit: float = 1.5  # the same for Dᵀd in factor blocks: taste d, directions D
     over_relaxation: float = 2.0  # exponent of the step of the taste covariance
     kernel_amplitude: float = 0.12  # a
     kernel_length: float = 0.6  # ℓ, in units of the total standard deviation of the item rows

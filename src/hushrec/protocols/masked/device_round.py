@@ -41,7 +41,10 @@ from hushrec.randomness import RandomStream
 
 @dataclass(frozen=True)
 class Idle:
-    """The state of a device between attempts; `place` is the latest (round, attempt) in which it reported."""
+    """The state of a device between attempts.
+
+    `place` is the latest (round, attempt) in which the device reported, or (0, 0) before its first report.
+    """
 
     place: tuple[int, int] = (0, 0)
 

@@ -138,8 +138,9 @@ class MaskedDevice(DeviceSide):
 
 
 class _TableMaker:
-    """A callable that computes the device's table of a round; after a call, `spent` and `events` have its cost.
+    """A callable that computes the device's table of a round.
 
+    After a call, `spent` has the cost of the run including this table, and `events` what the ledger is charged for it.
     If the budget of the run or the ledger does not allow the cost, the table is zeros with full noise, which nobody can
     distinguish from other tables.
     """

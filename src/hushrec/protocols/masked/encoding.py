@@ -56,7 +56,8 @@ class BlockCode:
     def event(self, cohort: Cohort, fraction: float = 1.0) -> BlockSent:
         """Return the budget event of a device that sends this block; `fraction` multiplies the block's largest norm.
 
-        The event counts only the noise of the honest devices in the smallest cohort.
+        `fraction` is below 1 for a person with a smaller budget than the run's. The event counts only the noise of the
+        honest devices in the smallest cohort.
         """
         distance = 0.0
         if self.share_variance:

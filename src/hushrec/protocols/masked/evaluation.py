@@ -90,8 +90,8 @@ def is_held_out(device: Name, items: IntArray, n_items: int) -> BoolArray:
 def measured(noisy: DecodedSum, round_number: int) -> Measured:
     """Return the accuracy of the public table after `round_number` rounds, from the noisy sum of evaluation blocks.
 
-    The MSE is 1 + S/N, where S is the noisy sum of (squared error − 1) and N the noisy number of held-out ratings. All
-    results are NaN if N is at most three standard deviations of its noise.
+    The MSE is 1 + S/N, where S is the noisy sum of (squared error − 1) and N the noisy number of held-out ratings. Both
+    RMSEs and their standard errors are NaN if N is at most three standard deviations of its noise.
     """
     variance = noisy.noise_variance + noisy.rounding_variance
     count = float(noisy.values[2]) / COUNT_UNIT

@@ -59,7 +59,10 @@ BARE: dict[float, tuple[FleetSize, ...]] = {  # by ε, for a catalogue of ids an
 
 
 def measured_at(epsilon: float, *, knows_attributes: bool = True) -> tuple[FleetSize, ...]:
-    """Return the measurements at the largest measured ε up to `epsilon`, or at the smallest ε if all are larger."""
+    """Return the measurements at the largest measured ε up to `epsilon`, or at the smallest ε if all are larger.
+
+    `knows_attributes` says whether the catalogue has attributes of items, or only ids and titles.
+    """
     measured = MEASURED if knows_attributes else BARE
     return measured[max((known for known in measured if known <= epsilon), default=min(measured))]
 
@@ -68,6 +71,7 @@ def fleet_sentence(epsilon: float, n_devices: float, *, knows_attributes: bool =
     """Return sentences about the accuracy of `masked` to expect with `n_devices` devices at `epsilon`.
 
     Below the smallest measured ε, the last sentence says that the error will be larger than the one quoted.
+    `knows_attributes` says whether the catalogue has attributes of items, or only ids and titles.
     """
     told, least = sentence_of(measured_at(epsilon, knows_attributes=knows_attributes), n_devices), min(MEASURED)
     return told if epsilon >= least else f"{told} The error was measured at ε = {least:g}; expect a larger one here."

@@ -38,7 +38,8 @@ AUDIENCE_VARIANCE = 1.0  # variance of the mean description of an item's people
 def surprise(learner: "GpLearner", sums: Mapping[str, DecodedSum], survivors: int) -> float:
     """Return the largest ratio, over the blocks of the next round, of a sum's size to its largest plausible value.
 
-    `sums` has the decoded sums by block name, over `survivors` devices. If all are honest, the result is at most 1.
+    `sums` has the decoded sums by block name, over `survivors` devices. The result is at most 1 if all of them are
+    honest.
     """
     found = [counts_surprise(sums[COUNTS], survivors)] if COUNTS in sums else []
     share = survivors / learner.devices
@@ -66,11 +67,11 @@ def _variances(learner: "GpLearner", name: str) -> tuple[FloatArray, float]:
 
 
 def counts_surprise(noisy: DecodedSum, survivors: int) -> float:
-    """Return the larger of two ratios for noisy counts over n = `survivors` devices; at most 1 if all are honest.
+    """Return the larger of two ratios for noisy counts over n = `survivors` devices.
 
-    One is how far a single count is outside 0 … n, the other is the sum of the squares of all negative counts. Each is
-    divided by the largest value that noise explains. If nobody rated any of d items, noise of deviation s alone gives
-    that sum the mean d s²/2 and the variance 5 d s⁴/4.
+    Both are at most 1 if all devices are honest. One is how far a single count is outside 0 … n, the other is the sum
+    of the squares of all negative counts. Each is divided by the largest value that noise explains. If nobody rated any
+    of d items, noise of deviation s alone gives the sum of squares the mean d s²/2 and the variance 5 d s⁴/4.
     """
     outside = float(np.maximum(noisy.values - survivors, -noisy.values).max())
     below = float(np.sum(np.minimum(noisy.values, 0) ** 2))

@@ -59,7 +59,11 @@ class Learner(ABC, Generic[LearnedT]):
         """Return the weight by which devices multiply each item's row in the next item block `name`, `(n_items,)`."""
 
     def surprise(self, sums: Mapping[str, DecodedSum], survivors: int) -> float:
-        """Return the ratio of the next sums' size to its largest plausible value; at most 1 if devices are honest."""
+        """Return how large the sums of the next round are, relative to the largest plausible size.
+
+        The result is at most 1 if all devices are honest. `sums` has the decoded sums by block name, over `survivors`
+        devices. The base class has no such test and returns 0.
+        """
         return 0.0
 
     def block(self, name: str) -> Block:

@@ -38,7 +38,7 @@ class Learning(ABC):
 
     @abstractmethod
     def make_learner(self, plan: Plan, devices: int) -> Learner[Any]:
-        """Return the learner of the server before the first round."""
+        """Return the learner of the server before the first round, for a run with this number of devices."""
 
     @abstractmethod
     def table_from(self, published: Arrays) -> Any:
@@ -50,7 +50,8 @@ class Learning(ABC):
     ) -> list[Entries]:
         """Return a device's entries for each block of a round, before clipping and noise. They are private.
 
-        `held` has the held-out ratings, which only an evaluation block uses.
+        `values` are the person's ratings of `items`. `held` has the held-out ratings, which are not in `values`;
+        only an evaluation block uses them.
         """
 
     @abstractmethod
@@ -63,11 +64,17 @@ class Learning(ABC):
     predicts_new_items: ClassVar[bool] = False  # whether the model can predict items from their attributes alone
 
     def with_new_items(self, published: Arrays) -> Arrays:
-        """Return the arrays of the public table with a row added for each item that joined the catalogue later."""
+        """Return the arrays of the public table with a row added for each item that joined after the run began.
+
+        A model that cannot predict new items returns `published`, the arrays without these rows.
+        """
         return published
 
     def rank(self, published: Arrays, predictions: FloatArray) -> FloatArray:
-        """Return the score of every item by which a person's list is sorted, from the predictions for all items."""
+        """Return the score of every item by which a person's list is sorted, from the predictions for all items.
+
+        `published` has the arrays of the public table.
+        """
         return predictions
 
     @staticmethod

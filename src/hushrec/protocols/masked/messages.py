@@ -59,7 +59,8 @@ class Announcement:
         if lengths != [HASH_BYTES, HASH_BYTES, SIGNATURE_BYTES] or len(self.run_id) != 32:
             raise RemoteProtocolError(
                 f"announcement must have a run_id of 32 digits, digests of {HASH_BYTES} bytes and a signature of"
-                f" {SIGNATURE_BYTES} bytes, got {len(self.run_id)} digits, and {lengths} bytes."
+                f" {SIGNATURE_BYTES} bytes, got a run_id of {len(self.run_id)} digits, digests of {lengths[0]} and"
+                f" {lengths[1]} bytes and a signature of {lengths[2]} bytes."
             )
         if not (1 <= self.round_number < 2**31 and 1 <= self.attempt < 2**31):
             raise RemoteProtocolError(
@@ -168,7 +169,7 @@ class Quorum:
 @crosses("masked.unmasking", largest=80 * MOST_DEVICES)
 @dataclass(frozen=True, eq=False)
 class Unmasking:
-    """The shares that a device reveals, one for each device in `owners`, which had sent shares to it.
+    """The shares that a device reveals, one for each device in `owners`; each of these had sent shares to it.
 
     Each is a share of the owner's seed if the owner survived, else a share of the owner's mask key.
     """

@@ -43,7 +43,7 @@ class _Table(NamedTuple):
 
 @dataclass(frozen=True)
 class DiscreteGaussian:
-    """A sampler of the discrete Gaussian with this variance. Make one with `discrete_gaussian`, which caches them."""
+    """A sampler of the discrete Gaussian with this variance. `discrete_gaussian` makes and caches samplers."""
 
     variance: int
     distance: float  # upper bound on the statistical distance of one draw from the exact distribution

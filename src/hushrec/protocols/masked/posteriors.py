@@ -169,8 +169,8 @@ def column_posterior(estimates: FloatArray, noise: RowNoise, columns: FloatArray
     """Return the posterior mean of a row of K numbers per item, `(n_items, K)`, from noisy `estimates` of the rows.
 
     The model is y_j = θ_j + N(0, Σ_j) for the estimate y_j of row θ_j, with Σ_j from `noise`. The prior of row θ_j is
-    N(F_j A, T) with `columns` F. `regress` gives F_j A, and expectation maximization gives the K × K matrix T. It
-    weights each row by how much is known about it, because many items that nobody rated would otherwise keep T from
+    N(F_j A, T) with `columns` F. `regress` gives F_j A, and expectation maximization gives the K × K matrix T. For T,
+    rows are weighted by how much is known about them, because many items that nobody rated would otherwise keep T from
     changing.
     """
     weights = 1 / np.maximum(noise.private + noise.sampling, np.finfo(np.float64).tiny)
@@ -189,8 +189,9 @@ def _spread_rows(rows, private, private_shape, sampling, sampling_shape, spread,
     """Return the prior covariance T of `column_posterior` after `rounds` steps of expectation maximization.
 
     T starts as `spread`. A step replaces T by the weighted average over rows of E_j E_jᵀ + T − T A_j⁻¹T, where r_j is
-    row j of `rows`, A_j = T + Σ_j and E_j = T A_j⁻¹r_j. The weight of row j is tr(T A_j⁻¹T) / tr T, from 0 (nothing is
-    known about the row) to 1. `posterior` is filled with the posterior means E_j under the last T.
+    row j of `rows`, Σ_j the covariance of its noise (see `RowNoise`), A_j = T + Σ_j and E_j = T A_j⁻¹r_j. The weight of
+    row j is tr(T A_j⁻¹T) / tr T, from 0 (nothing is known about the row) to 1. `posterior` is filled with the posterior
+    means E_j under the last T.
 
     With the Cholesky factor U of A_j = UᵀU, X = U⁻ᵀT and z = U⁻ᵀr_j, these are E_j = Xᵀz and T A_j⁻¹T = XᵀX.
     """
@@ -283,9 +284,10 @@ def best_known_directions(covariance: FloatArray, noise: float, count: int) -> F
     """Return the `count` directions D, `(L, count)`, in which ratings tell most about a typical person's taste d.
 
     For a person with h ratings, the posterior covariance of d is about (I + hM/noise)⁻¹, where M is the `covariance` of
-    item rows. Let C be I minus the mean of that matrix over the numbers of ratings in `TYPICAL_PROFILES`; it is the
-    covariance of posterior means. The directions are those in which √M C √M, the explained part of the variance of
-    ratings, is largest. They are scaled so that each entry of Dᵀd has variance 1.
+    item rows, and `noise` the variance of a rating, given taste and item. Let C be I minus the mean of that matrix over
+    the numbers of ratings in `TYPICAL_PROFILES`; C is the covariance of posterior means. The directions are those in
+    which √M C √M, the explained part of the variance of ratings, is largest. They are scaled so that each entry of Dᵀd
+    has variance 1.
     """
     identity = np.eye(len(covariance))
     unknown = [np.linalg.inv(identity + h * covariance / noise) for h in TYPICAL_PROFILES]

@@ -45,7 +45,8 @@ NETWORK_RESERVE = 0.2  # default share of μ² for repeated attempts: one of the
 class Masked(ConfiguredProtocol):
     """The masked protocol with the options of one run.
 
-    In each round a device sends one clipped, noised and masked table, and the server sees only sums of tables.
+    In each round a device sends one clipped, noised and masked table, and the server sees only sums of tables. The
+    fields from `epsilon` on are the options of `MASKED` in the package's `__init__`, which explains each.
     """
 
     name: ClassVar[str] = "masked"
@@ -73,7 +74,10 @@ class Masked(ConfiguredProtocol):
                 " whose reports make a round valid, such as 0.8."
             )
         if not 0 <= self.evaluation <= MOST_EVALUATION:
-            raise ParameterError(f"evaluation must be from 0 to {MOST_EVALUATION}, got {self.evaluation}.")
+            raise ParameterError(
+                f"evaluation must be from 0 to {MOST_EVALUATION}, got {self.evaluation}. Give the share of the budget"
+                " for measuring accuracy, such as 0.02."
+            )
         run_mu(self.epsilon, self.delta or 1e-6)  # raises for an impossible budget
 
     @classmethod

@@ -151,7 +151,7 @@ class GpLearner(Learner[Learned]):
     def _learn_counts(self, learned: Learned, noisy: DecodedSum, share: float) -> Learned:
         """Return `learned` with the estimated popularity of each item, which also becomes an item column.
 
-        `share` is the fraction of all devices that reported.
+        `noisy` is the sum of counts blocks, and `share` is the fraction of all devices that reported.
         """
         everywhere = np.ones(self.item_columns.n_items)
         found = popularity_of(count_sum(noisy, share, everywhere), self.item_columns)
@@ -163,7 +163,8 @@ class GpLearner(Learner[Learned]):
         """Return `learned` with the map that whitens descriptions of people, for the audience block.
 
         A description has means of attributes and the log of the number of ratings. The map keeps the principal axes of
-        the first part, and scales each to variance 1.
+        the means, and the log, and scales each to variance 1. `noisy` is the sum of moments blocks over `survivors`
+        devices.
         """
         width = len(learned.description_centre)
         centre, covariance = moments_of(noisy, width, survivors)
@@ -189,7 +190,10 @@ class GpLearner(Learner[Learned]):
         return unit_weights(weights / rare, counts)
 
     def item_sum(self, name: str, sums: Mapping[str, DecodedSum], share: float) -> ItemSum:
-        """Return the sum of the item block called `name`, scaled up from the fraction `share` of all devices."""
+        """Return the sum of the item block called `name`, scaled up from the fraction `share` of all devices.
+
+        `sums` has the decoded sums of the round by block name.
+        """
         weights, counts = self.item_weights(name), self.learned.counts
         return item_sum(self.block(name), sums[name], sums[curvature_of(name)], weights, counts, share)
 
@@ -257,23 +261,29 @@ class GpLearner(Learner[Learned]):
         return self.learned.effects + sums / np.maximum(counts, 1), self.constants.noise / np.maximum(counts, TINY)
 
     def _audience(self, learned: Learned, noisy: ItemSum) -> FloatArray:
-        """Return the audience of each item, the mean description of its raters, as columns of mean 0 and variance 1."""
+        """Return the audience of each item, the mean description of its raters, as columns of mean 0 and variance 1.
+
+        `noisy` is the sum of an audience block.
+        """
         counts = learned.counts
         found = audience_means(noisy, counts, learned.prior_columns)
         found = found - np.average(found, axis=0, weights=counts)
         return np.asarray(found / np.maximum(_sizes(found, counts), SMALLEST_SIZE))
 
     def _add_audience(self, learned: Learned, audience: FloatArray) -> Learned:
-        """Return `learned` with the audiences added as item columns, and as columns that predict other item numbers."""
+        """Return `learned` with the audiences added as item columns, and to `prior_columns`.
+
+        From `prior_columns`, the priors of other numbers of an item are predicted.
+        """
         wider = replace(learned, prior_columns=np.concatenate([learned.prior_columns, audience], axis=1))
         return self._append(wider, self.constants.column_spread * audience, self.constants.taste_variance)
 
     def _learn_factors(self, learned: Learned, noisy: ItemSum) -> Learned:
         """Return `learned` with new factor columns, from the regression of each item's residuals on its raters' tastes.
 
-        Least squares gives the coefficients θ_j of residual = θ_jᵀq with q = (Dᵀd, 1), for a rater's taste d and the
-        published directions D. The last coefficient is one more estimate of the item's effect; the others become
-        columns.
+        `noisy` is the sum of a factor block. Least squares gives the coefficients θ_j of residual = θ_jᵀq with
+        q = (Dᵀd, 1), for a rater's taste d and the published directions D. The last coefficient is one more estimate of
+        the item's effect; the others become columns.
         """
         inverse = np.linalg.inv(noisy.mean_weight)
         found = noisy.sums @ inverse / learned.counts[:, None]
@@ -292,7 +302,7 @@ class GpLearner(Learner[Learned]):
         return self._append(learned, factors * scale, self.constants.factor_variance)
 
     def _append(self, learned: Learned, columns: FloatArray, variance: float) -> Learned:
-        """Return `learned` with new item columns, placed before the others.
+        """Return `learned` with new item columns, placed before the existing ones.
 
         In the prior, a person's tastes for the new columns are independent, with mean 0 and this variance.
         """
@@ -310,7 +320,10 @@ class GpLearner(Learner[Learned]):
     # Tastes ----------------------------------------------------------------------------------------------------
 
     def _learn_prior(self, learned: Learned, noisy: DecodedSum, survivors: int) -> Learned:
-        """Return `learned` with the mean and covariance of the prior of tastes updated by one `prior_step`."""
+        """Return `learned` with the mean and covariance of the prior of tastes updated by one `prior_step`.
+
+        `noisy` is the sum of prior blocks over `survivors` devices.
+        """
         length, root = len(learned.mean), learned.root
         averages = noisy.values / survivors
         moments = symmetric(averages[length:], length)

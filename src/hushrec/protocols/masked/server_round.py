@@ -114,7 +114,10 @@ class ServerRound:
         return self._names(self._arrived)
 
     def question(self, device: bytes) -> Any:
-        """Return the server's message to this device in the current phase; raise if the device is not asked."""
+        """Return the server's message to this device in the current phase.
+
+        Raise `LocalProtocolError` if the device is not asked in this phase.
+        """
         if not self.is_asked(device):
             raise LocalProtocolError(f"device must be asked in phase {self.phase.value}, but this device is not asked.")
         if self.phase is Phase.KEYS:

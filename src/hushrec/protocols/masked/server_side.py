@@ -4,7 +4,7 @@ A sum is *implausible* if honest devices cannot have made it. It is discarded, a
 The suspects are the devices that were in every implausible sum so far and in no plausible sum since.
 
 With several cohorts, the round ends with the plausible sums, and nobody has to report again. The next round spreads the
-suspects over its cohorts, so that a hostile device that sends such a table again divides the number of suspects by the
+suspects over its cohorts, so that a hostile device that sends a false table again divides the number of suspects by the
 number of cohorts. If the suspects are too few to fill a cohort, the next round leaves them out.
 
 With one cohort, the round needs another attempt. It leaves out up to half of the suspects, at random, as long as enough
@@ -242,7 +242,10 @@ class MaskedServer(ServerSide):
         return self.learner.surprise(self._added_up([cohort]), survivors) <= 1
 
     def believed(self, cohorts: Sequence[ServerRound]) -> list[ServerRound]:
-        """Return the cohorts with plausible sums, each judged alone and, from three on, beside the other cohorts."""
+        """Return the cohorts with plausible sums.
+
+        Each sum is judged alone and then, if three or more cohorts remain, in comparison with the other cohorts.
+        """
         kept = [cohort for cohort in cohorts if self._is_plausible(cohort)]
         while len(kept) >= FEWEST_COHORTS:
             survivors = [len(cohort.survivors) for cohort in kept]

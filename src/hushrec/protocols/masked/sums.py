@@ -66,7 +66,10 @@ class Moments(NamedTuple):
 
 
 def moments_of(noisy: DecodedSum, length: int, survivors: int) -> Moments:
-    """Return the mean and covariance of descriptions of `length` numbers, from the noisy sum of moments blocks."""
+    """Return the mean and covariance of descriptions of `length` numbers.
+
+    `noisy` is the sum of the moments blocks of `survivors` devices.
+    """
     averages = noisy.values / survivors
     mean = averages[:length]
     return Moments(mean, symmetric(averages[length:], length) - np.outer(mean, mean))
@@ -76,8 +79,9 @@ def moments_of(noisy: DecodedSum, length: int, survivors: int) -> Moments:
 class ItemSum:
     """The noisy sum of an item block, and the effect of clipping, which its curvature block measures.
 
-    A person's row for an item is a number times a vector q of K numbers. Clipping multiplies all rows of a person by a
-    factor c. The two matrices of weights are means of c qqᵀ and c² qqᵀ, K × K, or of c and c², 1 × 1.
+    Clipping multiplies all rows of a person by a factor c. In model `gp` a person's rows are multiples of one vector q
+    of K numbers, and the two matrices of weights are means of c qqᵀ and c² qqᵀ over ratings, K × K. In model `audience`
+    they are means of c and c², 1 × 1.
     """
 
     sums: FloatArray  # Σ c value q for each item, with item weights removed, (n_items, K)
@@ -91,7 +95,8 @@ def item_sum(
 ) -> ItemSum:
     """Return the sum of an item block over all devices, from the sum over the fraction `share` that reported.
 
-    `curvature` is the sum of its curvature block, `weights` are its item weights, and `counts` the ratings per item.
+    `noisy` is the sum of `block`, `curvature` the sum of the curvature block beside it, `weights` are the item weights
+    of `block`, and `counts` the ratings per item.
     """
     means = curvature.values / (share * counts.sum())
     half = len(means) // 2
@@ -105,7 +110,11 @@ def item_sum(
 
 
 def audience_means(noisy: ItemSum, counts: FloatArray, prior_columns: FloatArray) -> FloatArray:
-    """Return the audience of each item, `(n_items, K)`: the posterior mean of the descriptions of its raters."""
+    """Return the audience of each item, `(n_items, K)`: the posterior mean of the descriptions of its raters.
+
+    `noisy` is the sum of an audience block, `counts` has the ratings per item, and `prior_columns` the columns from
+    which the prior predicts audiences.
+    """
     width, rank = noisy.sums.shape[1], len(noisy.mean_weight)
     weight = float(np.trace(noisy.mean_weight)) / rank
     noise = RowNoise(

@@ -14,7 +14,7 @@ from hushrec.protocols.masked.plan import AUDIENCE, COUNTS, MOMENTS, Block, curv
 def round_entries(blocks: Sequence[Block], table: AudienceTable, items: IntArray, values: FloatArray) -> list[Entries]:
     """Return this device's entries for each block of a round, before clipping and noise. They are private.
 
-    A person without items gets exact zeros, without any computation. `values` are checked but not used.
+    A person without items gets exact zeros, without any computation. The ratings `values` are checked but not used.
     """
     from hushrec.models import audience as maths  # compiled: imported where it is used
     from hushrec.protocols.masked import blocks as block_maths

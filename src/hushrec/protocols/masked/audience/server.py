@@ -125,8 +125,9 @@ class AudienceLearner(Learner[Learned]):
     def _learn_moments(self, learned: Learned, noisy: DecodedSum, survivors: int) -> Learned:
         """Return `learned` with the parameters that describe a person in the next audience block.
 
-        They project the mean of the person's item columns and the log of the number of items onto the directions of
-        largest variance, each scaled to variance 1.
+        `noisy` is the sum of moments blocks over `survivors` devices. The parameters project the mean of the person's
+        item columns and the log of the number of items onto the directions of largest variance, each scaled to
+        variance 1.
         """
         length = learned.columns.shape[1] + 1
         mean, covariance = moments_of(noisy, length, survivors)
@@ -146,8 +147,9 @@ class AudienceLearner(Learner[Learned]):
         """Return the sum of the audience block, with the estimated effect of clipping limited to a plausible range.
 
         Clipping multiplies the entries of a person with h items by about C₁/√h in the counts and by about C₂/√(hK) in
-        the audience block, where C₁ and C₂ are the clips of the two blocks. The ratio is about C₂/(C₁√K) for any h; an
-        estimate far from that is due to noise. `share` is the fraction of all devices that reported.
+        the audience block, where C₁ and C₂ are the clips of the two blocks. The second factor
+        divided by the first is about C₂/(C₁√K) for any h; an estimate far from that is due to noise. `share` is the
+        fraction of all devices that reported.
         """
         curvature = sums[curvature_of(AUDIENCE)]
         found = item_sum(self.block(AUDIENCE), sums[AUDIENCE], curvature, self.table().weights, learned.counts, share)
@@ -157,7 +159,10 @@ class AudienceLearner(Learner[Learned]):
         return replace(found, mean_weight=weight, squared_weight=squared)
 
     def _learn_audience(self, learned: Learned, noisy: ItemSum) -> Learned:
-        """Return `learned` with the audience of each item, and the item columns for the next descriptions."""
+        """Return `learned` with the audience of each item, and the item columns for the next descriptions.
+
+        `noisy` is the sum of an audience block.
+        """
         found = audience_means(noisy, learned.counts, learned.prior_columns)
         centred = found - np.average(found, axis=0, weights=learned.counts)
         size = np.sqrt(max(float(np.mean(np.average(centred**2, axis=0, weights=learned.counts))), TINY))

@@ -4,7 +4,7 @@ The functions of this package are the steps of one attempt of a round in one coh
 hash of the signed announcement, and ‖ means concatenation::
 
     device  draw_secrets, make_keys       KEYS       two X25519 key pairs (mask s, channel c) and a seed b, fresh
-    server  make_roster                   ROSTER     the keys of all devices that replied; R = SHA-256(a ‖ all keys)
+    server  make_roster                   ROSTER     the KEYS of all devices that replied; R = SHA-256(a ‖ all KEYS)
     device  accept_roster,                           each device draws k neighbours itself
             draw_neighbours, seal_shares  SHARES     Shamir shares of s and b, encrypted to these k neighbours only
     server                                PARTNERS   the list P of devices that sent shares; the shares for each device

@@ -60,7 +60,10 @@ class HeldShares:
 
 @dataclass(frozen=True)
 class Pairing:
-    """The devices that take part in masking (`partners`), and those of them with which this device shares a mask."""
+    """The devices that take part in masking (`partners`), and those of them with which this device shares a mask.
+
+    `context` is the hash from `partners_digest`, on which every mask depends.
+    """
 
     context: bytes  # Q
     partners: frozenset[int]  # all devices that sent shares
@@ -195,7 +198,10 @@ def mask_table(secrets: Secrets, roster: Roster, own: int, pairing: Pairing, tab
 
 
 def pair_key(private: X25519PrivateKey, roster: Roster, context: bytes, own: int, other: int) -> bytes:
-    """Return the key of the mask that positions `own` and `other` share; `private` is the private mask key of `own`."""
+    """Return the key of the mask that positions `own` and `other` share; `private` is the private mask key of `own`.
+
+    `context` is the hash from `partners_digest`.
+    """
     secret = agree(private, roster.entries[other].mask_key)
     return derive(secret, PAIR_LABEL, context, min(own, other), max(own, other))
 
@@ -252,8 +258,9 @@ def _require_quorum(roster: Roster, text: bytes, signatures: Mapping[int, bytes]
 
 
 def _share_key(channel: X25519PrivateKey, roster: Roster, own: int, other: int, sender: int) -> bytes:
-    """Return the key with which the device at position `sender`, either `own` or `other`, encrypts shares to the other.
+    """Return the key that encrypts the shares that one of two devices sends to the other.
 
+    The devices are at positions `own` and `other` of the roster, and `sender` is the position of the one that sends.
     `channel` is the private channel key of the device at position `own`.
     """
     secret = agree(channel, roster.entries[other].channel_key)

@@ -129,5 +129,8 @@ def is_signed(public: bytes, signature: bytes, text: bytes) -> bool:
 
 
 def refuse(must: str, status_hint: int = 400) -> NoReturn:
-    """Raise `RemoteProtocolError`; `must` is the error message without its full stop."""
+    """Raise `RemoteProtocolError`; `must` is the error message without its full stop.
+
+    `status_hint` is the HTTP status with which the service replies.
+    """
     raise RemoteProtocolError(f"{must}.", status_hint=status_hint)

@@ -131,7 +131,10 @@ class PublicKeys:
     def __post_init__(self) -> None:
         lengths = [len(part) for part in self.parts()]
         if lengths != [DEVICE_BYTES, KEY_BYTES, KEY_BYTES, KEY_BYTES, HASH_BYTES, SIGNATURE_BYTES]:
-            refuse(f"fields of the keys must have 16, 32, 32, 32, 32 and 64 bytes, got {lengths}")
+            refuse(
+                "device, identity, mask_key, channel_key, seed_hash and signature must have 16, 32, 32, 32, 32 and 64"
+                f" bytes, got {', '.join(map(str, lengths))}"
+            )
 
     def parts(self) -> tuple[bytes, ...]:
         """Return all fields, in the order in which the hash of the roster uses them."""
@@ -172,7 +175,10 @@ class Roster:
 
     @cached_property
     def digest(self) -> bytes:
-        """The hash of the roster: SHA-256(label ‖ hash of the announcement ‖ number of devices ‖ all keys)."""
+        """The hash of the roster: SHA-256(label ‖ hash of the announcement ‖ number of devices ‖ all entries).
+
+        An entry is all fields of a device's `PublicKeys`: name, public keys, hash of the seed, and signature.
+        """
         parts = [part for entry in self.entries for part in entry.parts()]
         return digest(ROSTER_LABEL, self.announcement, number(len(self)), *parts)
 

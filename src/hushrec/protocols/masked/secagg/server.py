@@ -102,7 +102,9 @@ def _rebuild(
     """
     helpers = [helper for helper in sorted(drawn[owner]) if helper in revealed]
     if len(helpers) < rules.threshold:
-        raise AttemptFailed(f"each secret must have at least {rules.threshold} shares, got {len(helpers)} for one.")
+        raise AttemptFailed(
+            f"each secret must have at least {rules.threshold} shares, got {len(helpers)} for one secret."
+        )
     given = [(helper + 1, revealed[helper].get(owner, b"")) for helper in helpers]
     shares = [(point, share) for point, share in given if len(share) == SHARE_BYTES]
     for start in range(len(shares) if len(shares) >= rules.threshold else 0):
