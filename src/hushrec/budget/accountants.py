@@ -25,13 +25,15 @@ from hushrec.errors import ParameterError, UnknownEvent
 class Accountant(ABC):
     """The total privacy cost of all events of one unit, such as `selection`.
 
-    Subclasses are dataclasses whose fields are the totals, as finite numbers that are not negative.
+    Subclasses are dataclasses whose fields are the totals, as finite numbers that are not negative. `measure` names the
+    quantity that the person's limit bounds. With `needs_limit`, the ledger refuses every event until the person has set
+    a limit. With `is_secret`, the totals depend on the ratings, and must not appear in an error message.
     """
 
     unit: ClassVar[str]
-    measure: ClassVar[str] = "epsilon"  # the quantity that the limit bounds
-    needs_limit: ClassVar[bool] = True  # whether the ledger refuses every event until the person has set a limit
-    is_secret: ClassVar[bool] = False  # whether the totals depend on the ratings, and must not appear in a message
+    measure: ClassVar[str] = "epsilon"
+    needs_limit: ClassVar[bool] = True
+    is_secret: ClassVar[bool] = False
 
     @abstractmethod
     def compose(self, event: Any) -> None:
@@ -71,12 +73,15 @@ def prices(accountant: Kind) -> Kind:
 class SelectionAccountant(Accountant):
     """The total cost, as epsilon, of the item selections of all rounds (protocol sdcf).
 
-    The epsilon is at profile level: it compares two profiles with the same number h of ratings. With a public cap H, it
-    compares any two profiles of up to H ratings. Every selection is drawn from the permanent bits alone, so the
+    The epsilon is at profile level: it compares two profiles with the same number h of ratings. With a profile cap H,
+    it compares any two profiles of up to H ratings. Every selection is drawn from the permanent bits alone, so the
     selections of one permanent epoch cost at most min(Σ epsilon_i, epsilon_p). The costs of epochs add up
     (docs/proofs.md).
 
     If 2h exceeds the number of items m, two profiles differ in only 2(m − h) bits: the bound holds, but is not tight.
+
+    The fields `closed_…` are totals of earlier permanent epochs; the fields `epoch_…` are of the current one.
+    `capped_draws` counts the draws of permanent bits with a profile cap.
     """
 
     unit: ClassVar[str] = "selection"
@@ -137,7 +142,7 @@ class SelectionAccountant(Accountant):
     def item_level(self) -> float:
         """Return the cost at item level, for one rating replaced by another.
 
-        It is the sum over epochs of min(Σ epsilon_i, epsilon_p)/h, or /H with a public cap H.
+        It is the sum over epochs of min(Σ epsilon_i, epsilon_p)/h, or /H with a profile cap H.
         """
         return self.closed_item_level + min(self.epoch_sent, self.epoch_epsilon) / self.epoch_protected
 

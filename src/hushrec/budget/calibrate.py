@@ -77,7 +77,7 @@ def calibrate_selection(
     These lie in [0, 1] exactly if y ≥ max(x − L, L). Otherwise, `ImpossibleBudget` names the smallest epsilon_p that
     works; epsilon_p = 2 epsilon_i always works.
 
-    To protect also how many items are rated, pass a public cap H as n_rated: the cost then holds between any two
+    To protect also how many items are rated, pass a profile cap H as n_rated: the cost then holds between any two
     profiles of up to H ratings, including those with different numbers of ratings.
     """
     h, x, epsilon_p = _checked(n_rated, n_items, reports_per_client, epsilon_i, epsilon_p)

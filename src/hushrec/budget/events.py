@@ -23,8 +23,8 @@ class Event(Protocol):
 class PermanentDraw:
     """A draw of the permanent bits from the rated items, with budget epsilon_p: Theorem 1 of [SDCF].
 
-    `n_protected` is the number of ratings that `prob_randomize` was calibrated for: a public cap if `capped`, else the
-    person's own number of ratings, which is private.
+    `n_protected` is the number of ratings that `prob_randomize` was calibrated for: the profile cap if `capped`, else
+    the person's own number of ratings, which is private.
     """
 
     unit: ClassVar[str] = "selection"

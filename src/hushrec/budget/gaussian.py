@@ -209,11 +209,12 @@ def block_rho(norm_squared: int, variance: int, honest: int) -> float:
 def summing_distance(variance: int, honest: int) -> float:
     """Return the statistical distance of the summed discrete noise from the Gaussian noise of `block_mu_squared`.
 
-    It is 4h θ(8) for one entry of a table, with h = `honest` and θ = `smoothing_error`. The sum of two discrete
-    Gaussians of variances V₁ and V₂ has probabilities within a factor (1 + θ)/(1 − θ) of one discrete Gaussian of
-    variance V₁ + V₂, with θ taken at V₁V₂/(V₁ + V₂). Adding up the noise of h devices takes h − 1 such steps, each at
-    kV/(k + 1) ≥ V/2 ≥ 8. Rounding a continuous Gaussian of variance hV − 8 by a discrete one of variance 8 is one more
-    step at 8. A factor (1 + θ)/(1 − θ) is a distance of at most 4θ (docs/proofs.md).
+    The distance is 4h θ(8) for one entry of a table, with h = `honest` and θ = `smoothing_error`, for every `variance`
+    V ≥ 16 of one device's noise. The sum of two discrete Gaussians of variances V₁ and V₂ has probabilities within a
+    factor (1 + θ)/(1 − θ) of one discrete Gaussian of variance V₁ + V₂, with θ taken at V₁V₂/(V₁ + V₂). Adding up the
+    noise of h devices takes h − 1 such steps, each at kV/(k + 1) ≥ V/2 ≥ 8. Rounding a continuous Gaussian of variance
+    hV − 8 by a discrete one of variance 8 is one more step at 8. A factor (1 + θ)/(1 − θ) is a distance of at most 4θ
+    (docs/proofs.md).
     """
     _require(variance >= SMALLEST_SHARE_VARIANCE, "variance", f"at least {SMALLEST_SHARE_VARIANCE}", variance)
     return 4 * honest * smoothing_error(SMOOTHING_VARIANCE)
@@ -229,10 +230,10 @@ def smoothing_error(variance: float) -> float:
 
 
 def own_fraction(own_epsilon: float, epsilon: float, delta: float) -> float:
-    """Return the factor μ(own_epsilon)/μ(epsilon) by which a person with a smaller ε than the run's reduces all norms.
+    """Return the factor μ(own_epsilon)/μ(epsilon) by which a device multiplies the clip of every block.
 
-    It multiplies the largest norm of every block. It is 1 if `own_epsilon` is at least `epsilon`, and 0 if
-    `own_epsilon` is 0: the device then sends zeros.
+    `own_epsilon` is the person's own budget, `epsilon` that of the run, both at `delta`. The factor is 1 if
+    `own_epsilon` is at least `epsilon`, and 0 if `own_epsilon` is 0: the device then sends zeros.
     """
     _require(own_epsilon >= 0, "own_epsilon", "at least 0", own_epsilon)
     if own_epsilon >= epsilon:
@@ -247,7 +248,7 @@ def own_fraction(own_epsilon: float, epsilon: float, delta: float) -> float:
 
 
 def own_norm_squared(norm_squared: int, fraction: float) -> int:
-    """Return ⌊fraction² · norm_squared⌋, the largest squared norm of a block after multiplying its norm by `fraction`.
+    """Return ⌊fraction² · norm_squared⌋, the largest squared norm of a block whose clip is multiplied by `fraction`.
 
     The block then costs at most fraction² times its full cost.
     """

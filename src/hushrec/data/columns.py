@@ -24,7 +24,10 @@ KNOWN_NAMES = {role: frozenset(names.split()) for role, names in _NAMES.items()}
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """The selected columns of a table: ids as text, ratings as read, and the table, which knows the line numbers."""
+    """The selected columns of a table, and the table itself, which knows the line numbers.
+
+    Ids are text, ratings are as read, and times are in seconds; None if there is no such column.
+    """
 
     table: Table
     users: pl.Series
@@ -90,7 +93,7 @@ def _times(body: Table, table: Table, taken: list[int]) -> pl.Series | None:
     """Return the times of the ratings in seconds, or None if no column of times can be read.
 
     The column has a name in `TIMES`; in a text file with four columns and no header, it is the fourth one. `body` is
-    the table without its header, and `taken` are the positions of the other columns.
+    the table without its header, and `taken` are the positions of the user, item and rating columns.
     """
     names = [_plain(name) for name in table.first_row()]
     named = [place for place, name in enumerate(names) if name in TIMES and place not in taken]

@@ -46,7 +46,10 @@ def read_frame(data: RatingTable, name: str = "ratings") -> Table:
 
 
 def as_polars(data: RatingTable) -> pl.DataFrame:
-    """Return the data as a polars frame; arrays and lists of rows must have the columns user, item and rating."""
+    """Return the data as a polars frame.
+
+    Lists of rows and arrays without field names must have the columns user, item and (optional) rating, in this order.
+    """
     if isinstance(data, pl.DataFrame | pl.LazyFrame):
         return data.lazy().collect()
     if is_pandas(data):

@@ -40,7 +40,7 @@ class Listing:
 class KnownItems:
     """The public facts about items that a model needs; a server passes them in place of `Ratings`.
 
-    `n_unlisted` items are known only from ratings.
+    `n_unlisted` items are known only from ratings, not from an items file. `public` are public ratings, if any.
     """
 
     n_items: int
@@ -180,7 +180,7 @@ def _text(path: Path, column: pl.Series) -> pl.Series:
 
 
 def _lines(path: Path, separator: str, n_fields: int) -> list[list[str]]:
-    """Return the rows of a publisher's latin-1 file with `n_fields` fields each; the last may contain the separator."""
+    """Return the rows of a publisher's latin-1 file with `n_fields` fields each; the last field may hold separators."""
     rows = [line.rstrip("\r").split(separator, n_fields - 1) for line in read_bytes(path).decode("latin-1").split("\n")]
     rows = rows[:-1] if rows[-1] == [""] else rows
     for number, row in enumerate(rows, start=1):

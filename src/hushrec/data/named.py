@@ -39,7 +39,7 @@ class NamedSet:
     """A data set that can be loaded by its name.
 
     File names are relative to a data folder and may end with `.gz`; of several `ratings_files`, the first found is
-    used.
+    used. `address` is the URL of the publisher's archive, None if the publisher has withdrawn it.
     """
 
     name: str

@@ -13,7 +13,8 @@ def with_public(ratings: Ratings, others: Ratings) -> Ratings:
     """Return `ratings` with `others` as its public ratings, mapped to the scale 1 to 5.
 
     The people in `others` are treated as different from the users, even if their ids are equal. All items of `others`
-    must be in the catalogue, because the items of a run must not depend on ratings.
+    must be in the catalogue of `ratings`, because the items of a run must not depend on ratings. Without a catalogue,
+    they must be among the items of `ratings`.
     """
     if ratings.scale is None or others.values is None or others.scale is None:
         raise DataError("public must be given only if both data sets have ratings with values. Leave it out.")
@@ -24,8 +25,9 @@ def with_public(ratings: Ratings, others: Ratings) -> Ratings:
     unknown = int(np.count_nonzero(items < 0))
     if unknown:
         raise DataError(
-            f"public must rate only items of the catalogue, which has {len(known)}, but {unknown} of its"
-            f" {others.n_ratings} ratings are of other items. Leave them out, or list their items in an items file."
+            f"public must hold ratings of catalogue items only, but {unknown} of its {others.n_ratings} ratings are of"
+            f" items outside the catalogue of {len(known)} items. Remove these ratings, or add their items to the items"
+            " file."
         )
     order = np.lexsort((items, others.users))
     counts = np.bincount(others.users, minlength=others.n_users)

@@ -117,7 +117,7 @@ class Ratings:
     `users` and `items` are positions in `user_ids` and `item_ids`. `values` is None for one-class data, which only says
     which users interacted with which items. `attributes` has one row per item: `NAME=CATEGORY` flags (Boolean) and
     numbers (Float64, may be null). `catalogue` is None if no items file was given; the items are then known only from
-    the ratings.
+    the ratings. `public` are public ratings of other people.
     """
 
     name: str
@@ -132,7 +132,7 @@ class Ratings:
     scale_is_guessed: bool = False  # from the values, because the scale was neither given nor known
     times: FloatArray | None = None  # time of each rating in seconds, if the file has one
     catalogue: Catalogue | None = None
-    public: PublicRatings | None = None  # ratings of people other than these users
+    public: PublicRatings | None = None
 
     def __post_init__(self) -> None:
         if not len(self.users) == len(self.items) == (len(self.users) if self.values is None else len(self.values)):

@@ -2,9 +2,10 @@
 
     manifest.json        name, counts, scale, and the people, ratings and SHA-256 of every shard
     items.parquet        the catalogue: id, title, attributes, and each item's number among the rated items
-    shard-0000.parquet   one row per person: id, items (ascending), values, and their row numbers in the original file
+    shard-0000.parquet   one row per person: id, items (ascending), values, and their row numbers
 
-Because shards keep the row numbers, a split with the same seed holds out the same ratings as for the original file.
+A row number is the position of a rating among all ratings that `load` returns for the original file. Because shards
+keep the row numbers, a split with the same seed holds out the same ratings as for the original file.
 """
 
 import hashlib
@@ -29,12 +30,16 @@ OWN_COLUMNS = ("id", "title", "rated")  # of items.parquet; the others are attri
 
 
 class Profiles(NamedTuple):
-    """The ratings of consecutive people; person i has entries `starts[i]` … `starts[i + 1]` − 1 of the other arrays."""
+    """The ratings of consecutive people; person i has entries `starts[i]` … `starts[i + 1]` − 1 of the other arrays.
+
+    `items` are numbers among the rated items. `values` is None for one-class data. `rows` are row numbers: positions
+    among all ratings that `load` returns for the original file.
+    """
 
     starts: IntArray
-    items: IntArray  # ascending for each person; numbers among the rated items
-    values: FloatArray | None  # on the file's scale; None for one-class data
-    rows: IntArray  # row numbers in the file
+    items: IntArray  # ascending for each person
+    values: FloatArray | None  # on the file's scale
+    rows: IntArray
 
 
 def is_shards(source: object) -> bool:
@@ -72,7 +77,9 @@ def cut_people(counts: IntArray, ratings_per_shard: int) -> list[int]:
 def check_new(path: Path) -> None:
     """Raise `DataError` unless the folder is new or empty."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise DataError(f"{path} must be a new or empty folder, but contains files. Choose another folder.")
+        raise DataError(
+            f"{path} must be a new or empty folder, but is a file or contains files. Choose another folder."
+        )
 
 
 def write_profiles(

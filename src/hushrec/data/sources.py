@@ -24,7 +24,7 @@ from hushrec.plugins import plugins
 
 @dataclasses.dataclass(frozen=True)
 class Form:
-    """The options of `load` that say how a file is read."""
+    """The options of `load` that say how a file is read; `load` explains them."""
 
     columns: str | Sequence[str] | None = None
     scale: Scale | None = None

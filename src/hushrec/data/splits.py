@@ -38,7 +38,7 @@ def everything(n_ratings: int) -> Split:
 
 
 def validation_split(split: Split, seed: int, share: float = 0.2) -> Split:
-    """Split the *training* part again; `test` of the result is the validation part, a fraction `share`."""
+    """Split the *training* part again: `test` of the result is the validation part, a fraction `share` of the rows."""
     order = np.random.default_rng([_check_seed(seed), 1]).permutation(len(split.train))
     n_validation = _n_held_out(len(split.train), share, "share")
     rows = split.train[order]
@@ -88,7 +88,7 @@ def leave_last_out(ratings: Ratings) -> Split:
 def k_core(ratings: Ratings, *, per_user: int = 5, per_item: int = 5) -> Ratings:
     """Return the largest subset in which every user has at least `per_user` and every item `per_item` ratings.
 
-    The result depends on who rated what. Therefore its numbers of users and items are not private.
+    The result depends on who rated what, so that even its numbers of users and items reveal facts about ratings.
     """
     rows = np.arange(ratings.n_ratings)
     while True:

@@ -41,7 +41,10 @@ Records = np.ndarray[Any, Any]
 
 @dataclass
 class Ids:
-    """The distinct ids of a column, numbered in the order of first occurrence, and the number of rows with each id."""
+    """The distinct ids of a column, numbered from 0, and the number of rows with each id.
+
+    Ids of a later batch get higher numbers than all earlier ids; within a batch the order is arbitrary.
+    """
 
     numbers: dict[str, int] = field(default_factory=dict)
     counts: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -63,7 +66,11 @@ class Ids:
 
 @dataclass
 class Found:
-    """Facts about a file that are collected while it is read: ids, counts, and the range of the ratings."""
+    """Facts about a file that are collected while it is read: ids, counts, and the range of the ratings.
+
+    `n_kept` does not count rows whose rating is the value that means "no rating". `unit` is what messages call a row:
+    "line" or "row".
+    """
 
     users: Ids = field(default_factory=Ids)
     items: Ids = field(default_factory=Ids)
@@ -72,15 +79,18 @@ class Found:
     lowest: float = np.inf
     highest: float = -np.inf
     has_values: bool = False
-    unit: str = "line"  # the word for the place of a row in messages
+    unit: str = "line"
 
 
 class Written(NamedTuple):
-    """The result of `shard_file`: the shards, their scale, and notes for the user on how the file was read."""
+    """The result of `shard_file`: the shards, their scale, and notes for the user on how the file was read.
+
+    `guessed_from` has the smallest and the largest rating if the scale was guessed, else None.
+    """
 
     shards: Shards
     scale: Scale | None
-    guessed_from: tuple[float, float] | None  # the smallest and the largest rating, if the scale was guessed
+    guessed_from: tuple[float, float] | None
     notices: tuple[str, ...]
 
 
@@ -188,7 +198,8 @@ class _Sorting:
     def _part(self, borders: list[int], user_places: IntArray, item_places: IntArray) -> None:
         """Write every record to the file of its shard, with the positions of its person and item in the sorted ids.
 
-        `user_places` and `item_places` map the numbers of `Ids` to these positions; `borders` are those of the shards.
+        `user_places` and `item_places` map the numbers of `Ids` to these positions. `borders` are the result of
+        `cut_people`.
         """
         with self._unsorted.open("rb") as file:
             while len(records := np.fromfile(file, RECORD, RECORDS_AT_ONCE)):
@@ -234,7 +245,10 @@ class _Sorting:
         return np.fromfile(self.scratch / str(number), RECORD)
 
     def _profiles(self, number: int, first: int, stop: int, dropped: IntArray) -> Profiles:
-        """Return the ratings of one shard's people; row numbers do not count the rows `dropped` as duplicates."""
+        """Return the ratings of shard `number`, which has people `first` … `stop` − 1, and delete its file of records.
+
+        The row numbers do not count the rows in `dropped`, which are left out as duplicates.
+        """
         records = self._shard(number)
         (self.scratch / str(number)).unlink()
         records = records[np.lexsort((records["item"], records["user"]))]

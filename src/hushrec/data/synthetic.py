@@ -92,10 +92,10 @@ class Truth:
 
 @dataclass(frozen=True, eq=False)
 class _World:
-    """The films with their vectors, and the number of ratings of each user; drawn before any rating."""
+    """The films with their vectors, and `activity`, the number of ratings of each user; drawn before any rating."""
 
     shape: Shape
-    activity: IntArray  # ratings per user
+    activity: IntArray
     log_popularity: FloatArray
     item_biases: FloatArray
     item_vectors: FloatArray
@@ -199,7 +199,10 @@ def _draw_genres(rng: np.random.Generator, n_items: int) -> BoolArray:
 
 
 def _draw_activity(rng: np.random.Generator, shape: Shape) -> IntArray:
-    """Return the number of ratings of each user: a minimum plus a log-normal part of the rest, up to a maximum."""
+    """Return the number of ratings of each user, between a minimum and a maximum.
+
+    The ratings above the minimum are divided among the users in proportion to log-normal weights.
+    """
     most = max(int(MOST_OF_ITEMS * shape.n_items), -(-shape.n_ratings // shape.n_users))
     fewest = min(FEWEST_PER_USER, shape.n_ratings // shape.n_users)
     weights = np.exp(ACTIVITY_SPREAD * rng.standard_normal(shape.n_users))
@@ -226,7 +229,7 @@ def _draw_titles(rng: np.random.Generator, years: FloatArray) -> list[str]:
 
 
 def _person(seed: int, user: int) -> tuple[float, FloatArray, np.random.Generator]:
-    """Return a person's bias, the taste vector, and the random stream from which the ratings are drawn."""
+    """Return a person's bias, user vector, and the random stream from which the person's ratings are drawn."""
     rng = SeededRandomness(seed, user).stream(Purpose.SYNTHETIC, round_number=1)
     draws = rng.standard_normal(1 + N_FACTORS)
     return float(USER_BIAS * draws[0]), draws[1:], rng
@@ -247,7 +250,8 @@ def _stream(world: _World, users_per_block: int) -> Iterator[Block]:
 def _rate(world: _World, user: int) -> tuple[IntArray, FloatArray]:
     """Return the items that a person rated, ascending, and the ratings.
 
-    Items are drawn without replacement, with weights w, by taking the items with the smallest Exp(1) / w.
+    Items are drawn without replacement, with weights w that grow with an item's popularity and the person's taste for
+    it, by taking the items with the smallest Exp(1) / w.
     """
     bias, vector, rng = _person(world.shape.seed, user)
     count = int(world.activity[user])

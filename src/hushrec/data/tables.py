@@ -115,12 +115,15 @@ def read_batches(
 
 
 class Shape(NamedTuple):
-    """The form of a text file, found from its first row: its separator and number of fields."""
+    """The form of a text file, found from its first row: the separator and `width`, the number of fields.
+
+    `line` is the line number of the first row.
+    """
 
     path: Path
     separator: str
-    width: int  # number of fields per row
-    line: int  # line number of the first row
+    width: int
+    line: int
 
 
 def _tables(path: Path, blocks: Iterator[Block], at_once: int | None, *, one_column: bool) -> Iterator[Table]:
@@ -281,7 +284,10 @@ def _starts_with(path: Path, magic: bytes) -> bool:
 
 @contextmanager
 def _decoding(plain: Path, step: int) -> Iterator["subprocess.Popen[bytes]"]:
-    """Start a process that decodes `step` rows at a time (0: all at once), and kill it when the block ends."""
+    """Yield a child process that decodes the Parquet file `plain`; kill the process at the end of the `with` block.
+
+    The process decodes `step` rows at a time, or all rows at once if `step` is 0.
+    """
     command = [sys.executable, "-P", "-c", DECODE_PARQUET, str(plain), str(step)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
         try:

@@ -32,7 +32,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def raw_blocks(path: Path, at_once: int | None) -> Iterator[bytes]:
-    """Yield the decompressed content of a file in blocks of `at_once` bytes, or in one block if it is None."""
+    """Yield the decompressed content of a file in blocks of `at_once` bytes; in one block for None."""
     try:
         with path.open("rb") as file, _unzipped(file) as plain:
             while block := plain.read(-1 if at_once is None else at_once):
@@ -53,9 +53,10 @@ def _unzipped(file: io.BufferedReader) -> gzip.GzipFile | io.BufferedReader:
 
 
 def text_blocks(path: Path, raw: Iterator[bytes], encoding: str | None, *, whole: bool) -> Iterator[Block]:
-    """Yield a file's text in UTF-8 with lines separated by \\n, in one block if `whole`; raise if it is not text.
+    """Yield a file's text in UTF-8 with lines separated by \\n, in one block if `whole`.
 
-    A byte order mark and empty lines at the end are left out.
+    `raw` is the decompressed content of the file. Raise `DataError` if it is empty or not text. A byte order mark and
+    empty lines at the end are left out.
     """
     line = 1
     for data in _lines(_as_utf8(path, raw, encoding), whole=whole):
@@ -70,7 +71,10 @@ def text_blocks(path: Path, raw: Iterator[bytes], encoding: str | None, *, whole
 
 
 def _lines(blocks: Iterator[bytes], *, whole: bool) -> Iterator[bytes]:
-    """Yield the same bytes in blocks of whole lines (one block if `whole`), without the last line end of each."""
+    """Yield the text in blocks of whole lines (one block if `whole`), without the last line end of each block.
+
+    Lines are separated by \\n in the result. Empty lines at the end of the file are left out.
+    """
     held = b""
     for block in blocks:
         held += block
@@ -92,7 +96,7 @@ def _with_newlines(data: bytes) -> bytes:
 
 
 def _as_utf8(path: Path, blocks: Iterator[bytes], encoding: str | None) -> Iterator[bytes]:
-    """Yield text converted from `encoding` to UTF-8."""
+    """Yield text converted from `encoding` to UTF-8; unchanged if `encoding` is None."""
     if encoding is None:
         yield from blocks
         return

@@ -27,12 +27,16 @@ class RunTerms(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Fleet:
-    """The devices and data of a simulated run, as far as `ConfiguredProtocol.make_terms` needs to know them."""
+    """The devices and data of a simulated run, as far as `ConfiguredProtocol.make_terms` needs to know them.
+
+    `n_ratings` counts the ratings of all people. `rated_counts` has the number of ratings of each device that takes
+    part, `(n_active,)`; `protocols` has one entry for each of these devices, or one for all.
+    """
 
     n_items: int
-    n_ratings: int = field(repr=False)  # of all people, including those who do not take part
-    rated_counts: IntArray = field(repr=False)  # (n_active,)
-    protocols: Sequence["ConfiguredProtocol"] = field(repr=False)  # one for all devices, or one for each active device
+    n_ratings: int = field(repr=False)  # including those of people who do not take part
+    rated_counts: IntArray = field(repr=False)
+    protocols: Sequence["ConfiguredProtocol"] = field(repr=False)
     model: Any
     seed: int
 
@@ -41,15 +45,16 @@ class Fleet:
 class Spending:
     """The facts about a finished run from which `ConfiguredProtocol.statement` computes its budget.
 
-    `losses` maps the name of a privacy loss measured during the run, such as `value_rho`, to one number for each device
-    that took part, `(n_active,)`.
+    `rated_counts` has the number of ratings of each device that took part, `(n_active,)`; `protocols` has one entry for
+    each of these devices, or one for all. `losses` maps the name of a privacy loss measured during the run, such as
+    `value_rho`, to one number for each of these devices.
     """
 
     rounds: int
     terms: Any
     model: Any
-    protocols: Sequence["ConfiguredProtocol"] = field(repr=False)  # one for all devices, or one for each active device
-    rated_counts: IntArray = field(repr=False)  # (n_active,)
+    protocols: Sequence["ConfiguredProtocol"] = field(repr=False)
+    rated_counts: IntArray = field(repr=False)
     losses: Mapping[str, FloatArray] = field(repr=False)
 
 

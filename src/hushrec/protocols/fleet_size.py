@@ -6,12 +6,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class FleetSize:
-    """The measured test RMSE of a run with `devices` devices, and of two baselines for the same people."""
+    """The measured test RMSE of a run with `devices` devices, and of two baselines for the same people.
+
+    Baseline `own_mean` predicts each person's own mean rating and needs no server. Baseline `bias` is the bias model,
+    trained on all ratings in one place. `data` is the name of the data set.
+    """
 
     devices: int
     rmse: float
-    own_mean: float  # baseline without a server: each person's own mean rating
-    bias: float  # baseline with all ratings in one place: the bias model
+    own_mean: float
+    bias: float
     data: str = "MovieLens 100K"
 
 
@@ -22,12 +26,18 @@ def smallest_that_pays(measured: Sequence[FleetSize]) -> int:
 
 
 def nearest_below(measured: Sequence[FleetSize], n_devices: float) -> FleetSize:
-    """Return the measurement with the most devices up to `n_devices`, or the first one if all have more."""
+    """Return the measurement with the most devices up to `n_devices`, or the smallest one if all have more.
+
+    `measured` is sorted by number of devices.
+    """
     return max((size for size in measured if size.devices <= n_devices), key=_devices, default=measured[0])
 
 
 def sentence_of(measured: Sequence[FleetSize], n_devices: float) -> str:
-    """Return one or two sentences about the accuracy to expect with `n_devices` devices, for the pages of a run."""
+    """Return one or two sentences about the accuracy to expect with `n_devices` devices, for the pages of a run.
+
+    `measured` has the measured runs, sorted by number of devices.
+    """
     size, pays_from = nearest_below(measured, n_devices), smallest_that_pays(measured)
     verdict = "more" if size.rmse < size.own_mean else "less"
     found = (

@@ -45,7 +45,10 @@ class Membership:
 
 @dataclass(frozen=True, eq=False)
 class Private:
-    """The data of a device that `DeviceSide` computes from; only `public` may be known to others."""
+    """The data of a device that `DeviceSide` computes from.
+
+    `public` has the arrays of the latest public table that the device accepted; all other fields are private.
+    """
 
     items: IntArray = field(repr=False)  # rated items in ascending order
     values: FloatArray = field(repr=False)  # their ratings on the scale 1 to 5
@@ -53,27 +56,33 @@ class Private:
     randomness: Randomness = field(repr=False)
     ledger: Ledger = field(default_factory=Ledger, repr=False)  # read only; `Client` charges it
     membership: Membership | None = field(default=None, repr=False)  # None before the device has joined
-    public: Arrays | None = field(default=None, repr=False)  # the arrays of the last public table that it accepted
+    public: Arrays | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """The result of `DeviceSide.report`: a message, the device's new state, and the events to charge before sending."""
+    """The result of `DeviceSide.report`: a message, the device's new state, and the events to charge before sending.
 
-    message: Any | None  # None: nothing is sent in this phase
+    `message` is None if the device sends no report in this phase. `draws` are the random draws that were made. `shown`
+    are arrays that the device stores to show them to its person with the report.
+    """
+
+    message: Any | None
     state: State = field(repr=False)  # replaces the device's state
     events: tuple[Event, ...] = field(default=(), repr=False)
-    draws: Any = field(default=None, repr=False)  # the random choices, for engines that record them
-    shown: State | None = field(default=None, repr=False)  # arrays to show with the message; None: show nothing
+    draws: Any = field(default=None, repr=False)
+    shown: State | None = field(default=None, repr=False)  # None: show nothing
 
 
 class DeviceSide(ABC):
     """The computations of a device in one protocol, under the terms that the device accepted when it joined.
 
-    An instance stores no data of the person; every method gets the data that it needs as an argument.
+    An instance stores no data of the person; every method gets the data that it needs as an argument. `most_shown` is
+    the number of its latest reports that a device stores, to show them to its person. `order` is a sentence that says
+    how lists of items are sorted; None if they are sorted by the predictions alone.
     """
 
-    most_shown: ClassVar[int] = 1  # number of the last reports that a device stores, to show them to its person
+    most_shown: ClassVar[int] = 1
 
     def new_state(self, randomness: Randomness) -> State:
         """Return the arrays that the device stores before its first round, by name; empty by default."""
@@ -91,7 +100,7 @@ class DeviceSide(ABC):
     def report(self, private: Private, address: Address, message: Any, draws: Any = None) -> Report:
         """Return the device's report in reply to one message of the server.
 
-        `address` is the round, attempt and phase of the message. `draws` replaces the random choices in tests. Raise
+        `address` is the round, attempt and phase of the message. `draws` replaces the random draws in tests. Raise
         `RemoteProtocolError` if the message breaks the terms.
         """
 
@@ -102,7 +111,7 @@ class DeviceSide(ABC):
         Ratings are on the scale 1 to 5; some models predict values outside it. A model that ranks returns scores.
         """
 
-    order: str | None = None  # one sentence on how lists are sorted, if not by the predictions alone
+    order: str | None = None
 
     def rank(self, public: Arrays, predictions: FloatArray) -> FloatArray:
         """Return the score of every item, `(n_items,)`; recommendation lists start with the largest score."""
@@ -137,11 +146,11 @@ class DeviceSide(ABC):
         return False
 
     def spent(self, state: State) -> dict[str, float]:
-        """Return what this run has cost so far, by unit of the ledger; `ConfiguredProtocol.joining_costs` bounds it."""
+        """Return the cost of this run so far that `ConfiguredProtocol.joining_costs` limits, by unit of the ledger."""
         return {}
 
     def rest(self, state: State) -> State:
-        """Return the state without the secrets of the last attempt; called when no attempt is open."""
+        """Return the state without the secrets of the latest attempt; called when no attempt is open."""
         return state
 
     def check_public(self, public: Arrays) -> None:
@@ -178,16 +187,21 @@ class RoundOver:
 
 @dataclass(frozen=True)
 class NextAttempt:
-    """The result of `ServerSide.close` when the round needs another attempt; `reason` is shown to the operator."""
+    """The result of `ServerSide.close` when the round needs another attempt; `reason` is shown to the operator.
+
+    `members` are the devices that the next attempt asks for reports.
+    """
 
     reason: str
-    members: Collection[Name]  # the devices that the next attempt asks
+    members: Collection[Name]
 
 
 class ServerSide(ABC):
     """The computations of the server in one protocol.
 
     From the reports of a phase they make the messages of the next phase or, after the last phase, a new public table.
+    `n_expected` is the number of devices that `expect` has set. `run_id` and `secret`, which `sign_as` sets, are the
+    run's id and the server's private key.
     """
 
     phases: tuple[str, ...]
@@ -242,7 +256,7 @@ class ServerSide(ABC):
 
     @property
     def progress(self) -> str | None:
-        """A sentence for the operator about the progress of the open attempt; None if its phase says everything."""
+        """A sentence for the operator about the progress of the open attempt; None if the phase's name says enough."""
         return None
 
     @property
@@ -277,9 +291,9 @@ class ServerSide(ABC):
         """Raise `RemoteProtocolError` if the open phase cannot accept this report. The report is not stored."""
 
     def addend(self, address: Address, sender: Name, message: Any) -> tuple[int, WordArray] | None:
-        """Return (number of a sum, integers) if the server needs only the sum of such reports modulo 2³², else None.
+        """Return (cohort number, integers) if the server needs only the sum of a cohort's reports, else None.
 
-        The caller may then add up the integers of all reports with the same sum number, and pass the total to
+        The caller may then add up the integers of all reports of the same cohort modulo 2³², and pass the total to
         `take_sum` instead of passing the reports to `close`.
         """
         return None

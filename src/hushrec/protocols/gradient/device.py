@@ -44,7 +44,11 @@ MOST_LOST_DRAWS = 100_000  # epochs that a server can claim a device missed, at 
 
 @dataclass(frozen=True, eq=False)
 class Draws:
-    """The random draws of one device in one round. They never leave the device."""
+    """The random draws of one device in one round. They never leave the device.
+
+    `user_noise` is added to the user vector. The partners, for model `bpr` only, are the other items of the pairs that
+    the model learns from: of each rated item (`user_partners`) and of each selected item (`selected_partners`).
+    """
 
     selected: IntArray = field(repr=False)  # (n_selected,), ascending
     fake_errors: FloatArray = field(repr=False)  # one per unrated selected item, in the order of `selected`
@@ -114,7 +118,10 @@ class GradientDevice(DeviceSide):
         return self._protocol.training_values(values, rng=rng), self._protocol.perturbation_events()
 
     def report(self, private: Private, address: Address, message: Any, draws: Any = None) -> Report:
-        """Return the gradient report and the new user vector: steps S2 to S5 and S8 of docs/data-flow.md."""
+        """Return the gradient report and the new user vector: steps S2 to S5 and S8 of docs/data-flow.md.
+
+        `message` is the announcement; `draws` replaces the random draws in tests.
+        """
         self._check(private, address, message)
         return _DeviceRound(self._protocol, self._model, private, message).report(draws)
 
@@ -372,18 +379,19 @@ class _DeviceRound:
 
 
 def scaled_down(gradients: FloatArray, max_norm: float | None) -> FloatArray:
-    """Return the gradients, all multiplied by one factor so that the norm of all together is at most `max_norm`.
+    """Return the gradients of a report, all multiplied by one factor if their joint norm is above `max_norm`.
 
-    None means no limit. The gradients already contain their noise, so scaling is post-processing and costs no budget.
+    The joint norm is then `max_norm`; None means no limit. The gradients already contain their noise, so scaling is
+    post-processing and costs no budget.
     """
     norm = float(np.linalg.norm(gradients))
     return gradients if max_norm is None or norm <= max_norm else gradients * (max_norm / norm)
 
 
 def permanent_state(permanent: PermanentChoice | None, epoch: int) -> State:
-    """Return the arrays that store the permanent bits, their probabilities and their epoch.
+    """Return the arrays that store the permanent bits, the selection probabilities and the permanent epoch.
 
-    Without permanent bits, the arrays are empty and the epoch is −1.
+    Without permanent bits (`permanent` is None), the arrays are empty and the epoch is −1.
     """
     return {
         "permanent_bits": np.empty(0, dtype=np.bool_) if permanent is None else permanent.bits,

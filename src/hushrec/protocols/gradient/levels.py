@@ -1,6 +1,6 @@
-"""The privacy levels (values of `epsilon_i`) that the page offers for protocol `sdcf`.
+"""The privacy levels (values of `epsilon_i`) that the device page offers for protocol `sdcf`.
 
-There are only a few, because the number of items in a report hints at the level of a device.
+There are only a few, because the number of items in a report hints at the privacy level of the device.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Level:
-    """A privacy level: one position of the page's slider."""
+    """A privacy level: one position of the slider on the device page."""
 
     name: str
     epsilon_i: float
@@ -43,10 +43,10 @@ def levels_for(epsilon_i: float) -> list[Level]:
 
 
 def explain_level(level: Level, terms: Terms, own: "Sdcf", n_rated: int) -> dict[str, Any]:
-    """Return the meaning of a privacy level for a person with `n_rated` ratings, as entries for the page.
+    """Return the meaning of a privacy level for a person with `n_rated` ratings, as entries for the device page.
 
-    They say how many items a report names, how many of these are rated, and how sure a server can be of that. `own` is
-    the protocol with the person's budgets.
+    They say how many items a report names, how many of these are rated, and how sure the server can be that a given
+    item is rated. `own` is the protocol with the person's present budgets.
     """
     in_use = level.epsilon_i == own.epsilon_i
     meaning = explain_budget(

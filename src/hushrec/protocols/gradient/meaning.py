@@ -65,13 +65,18 @@ class SelectionBudget:
 
 @dataclass(frozen=True, kw_only=True)
 class Meaning:
-    """The numbers that explain a `SelectionBudget`. A belief is the server's probability that a given item is rated."""
+    """The numbers that explain a `SelectionBudget`. A belief is the server's probability that a given item is rated.
+
+    Of the `items_sent` in a round, `real_among_them` are rated on average; of as many random items, `real_by_chance`
+    would be. `belief_after_…` is for an item that was sent in every round. `real_errors_outside_fakes` is the fraction
+    of real errors that are outside the range of fake errors.
+    """
 
     probabilities: SelectionProbabilities[float]
     bit_survives: float  # probability 1 − f/2 that a permanent bit is the true one
     items_sent: float  # per round, on average
-    real_among_them: float  # rated items among those sent
-    real_by_chance: float  # rated items among as many items drawn at random
+    real_among_them: float
+    real_by_chance: float
     belief_before: float
     belief_after_one_round: float  # largest: the item was sent
     belief_after_all_rounds: float  # largest: the item was sent in every round
@@ -80,7 +85,7 @@ class Meaning:
     epsilon_all_rounds: float
     epsilon_one_rating: float
     smallest_epsilon_p: float
-    real_errors_outside_fakes: float | None  # share; None for a model without fake errors
+    real_errors_outside_fakes: float | None  # None for a model without fake errors
     unit: str
     not_covered: list[str]
 

@@ -38,14 +38,15 @@ class Terms:
 
     A device refuses messages that break the terms. `data_weight`, N, multiplies every gradient. In `plain` and `isgld`
     it is the number of ratings of all people. In `sdcf`, where the server must not know that number, it is the number
-    of devices times `reports_per_client`.
+    of devices times `reports_per_client`. `n_side_rows` is the number of rows that follow those of the items in the
+    item vectors: attributes and w₀ of model `fm`.
     """
 
     model: str
     n_factors: int
     n_items: int
-    n_side_rows: int = 0  # rows of the item vectors after those of the items: attributes and w₀ of model `fm`
-    reports_per_client: float | None  # z; None where devices report exactly their rated items
+    n_side_rows: int = 0
+    reports_per_client: float | None  # z; None without selections: `plain` and `isgld`
     data_weight: float  # N
     step: float  # η₀ N
     decay: float  # γ of η_t = η₀ / t^γ
@@ -92,10 +93,11 @@ class Terms:
 
     @property
     def most_items(self) -> int:
-        """The largest number of items in a report: z + 6 √z + 12 for z = `reports_per_client`, or all items for None.
+        """The largest number of items in a report: z + 6 √z + 12, rounded up, for z = `reports_per_client`.
 
-        A selection includes each item independently and has at most z items on average. By Bernstein's inequality it is
-        larger than z + 6 √z + 12 with probability below exp(−18).
+        It is at most the number of items, and equal to that number if z is None. A selection includes each item
+        independently and has at most z items on average. By Bernstein's inequality it is larger than z + 6 √z + 12 with
+        probability below exp(−18).
         """
         z = self.reports_per_client
         return self.n_items if z is None else min(self.n_items, math.ceil(z + 6 * math.sqrt(z) + 12))
@@ -121,12 +123,15 @@ class Terms:
 @crosses("gradient.item-vectors", largest=LARGEST_TABLE + 200_000)
 @dataclass(frozen=True, eq=False)
 class ItemVectors:
-    """The server's announcement of a round: the terms, the round number and the current item vectors."""
+    """The server's announcement of a round: the terms, the round number and the current item vectors.
+
+    Devices scale the gradients of a report down to the joint norm `max_report_norm`; None means no limit.
+    """
 
     terms: Terms
     round_number: int
     item_vectors: Annotated[FloatArray, Table] = field(repr=False)  # (n_items + n_side_rows, item_width)
-    max_report_norm: float | None = None  # joint norm of a report's gradients; devices scale theirs down to it
+    max_report_norm: float | None = None
 
     def __post_init__(self) -> None:
         check_whole(self, "round_number")

@@ -27,7 +27,7 @@ Rows = npt.NDArray[np.floating]
 
 
 def report_bound(terms: Terms, round_number: int, n_devices: int) -> float:
-    """Return B, the largest norm of all gradients of one report together; the server announces it with the round.
+    """Return B, the largest joint norm of a report in this round; the server announces B with the round.
 
         B² = (η N · min(20, max(1, n / 25)))² + η K z
 
@@ -55,14 +55,17 @@ def plausible_norms(norms: Rows) -> bool:
 def too_short(vectors: Rows, n_items: int) -> bool:
     """Return whether devices refuse these item vectors because too many are near zero, and not because one is too long.
 
-    The first `n_items` rows are items.
+    The first `n_items` rows are items; any others are attributes of model `fm`, which may be near zero.
     """
     norms = np.linalg.norm(vectors, axis=1)
     return bool(norms.max() <= LARGEST_ITEM_NORM) and not plausible_norms(norms[:n_items])
 
 
 def check_item_vectors(round_number: int, vectors: Rows, n_items: int) -> None:
-    """Raise `RemoteProtocolError` for item vectors that devices would refuse; the first `n_items` rows are items."""
+    """Raise `RemoteProtocolError` for item vectors that devices would refuse.
+
+    The first `n_items` rows are items; any others are attributes of model `fm`, which may be near zero.
+    """
     norms = np.linalg.norm(vectors, axis=1)
     if not norms.max() <= LARGEST_ITEM_NORM or not plausible_norms(norms[:n_items]):
         raise RemoteProtocolError(

@@ -34,7 +34,7 @@ class Predictions:
     def predictor(self, user_vectors: FloatArray, item_vectors: FloatArray) -> VectorPredictor:
         """Return the predictor for these user and item vectors.
 
-        If the model has a fallback, items that no report has changed are predicted by the user's mean rating.
+        If `fallback` of the model is true, items that no report has changed are predicted by the user's mean rating.
         """
         model, n_items = self._problem.model, self._problem.n_items
         cold = None

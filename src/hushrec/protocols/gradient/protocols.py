@@ -45,7 +45,7 @@ USUAL_CAP, USUAL_SHARE = 600, 0.05  # defaults of a network run: profile cap, an
 
 @dataclass(frozen=True)
 class RatingNoise:
-    """The Laplace noise that `isgld` adds to ratings; `clamp` clips the noisy ratings to the scale 1 to 5."""
+    """The Laplace noise that `isgld` adds to ratings; with `clamp`, values below 1 become 1, above 5 become 5."""
 
     epsilon: float
     clamp: bool
@@ -78,7 +78,10 @@ class GradientProtocol(ConfiguredProtocol):
         return None if terms.reports_per_client is None else round(terms.data_weight / terms.reports_per_client)
 
     def expectation(self, terms: Terms, model: str, n_devices: float) -> str | None:
-        """Return sentences about the accuracy of `sdcf` with model `mf`, as measured on ML-100K; None for others."""
+        """Return sentences about the accuracy of `sdcf` with model `mf`, as measured on ML-100K.
+
+        None for other protocols and models. `n_devices` is the number of devices to expect.
+        """
         return fleet_sentence(n_devices) if terms.reports_per_client is not None and model == "mf" else None
 
     def describe_report(self, terms: Terms, round_number: int, message: Any) -> None:
@@ -103,7 +106,10 @@ class GradientProtocol(ConfiguredProtocol):
         return GradientServer(terms, model, vectors)
 
     def make_network_server(self, terms: Terms, model: MatrixFactorization, public: Arrays) -> GradientServer:
-        """Return the server of a network run, which limits how far one device can move the item vectors."""
+        """Return the server of a network run, which limits how far one device can move the item vectors.
+
+        The server continues from the item vectors in `public`.
+        """
         vectors = public["item_vectors"]
         return GradientServer(terms, model, vectors, least_reports=LEAST_REPORTS, bounds_reports=True)
 
@@ -240,7 +246,10 @@ class GradientProtocol(ConfiguredProtocol):
 
 @dataclass(frozen=True)
 class Plain(GradientProtocol):
-    """The non-private baseline ("MF with SGLD"): a device reports the gradients of exactly its rated items."""
+    """The protocol without privacy ("MF with SGLD" in [SDCF]): a device reports the gradients of all its rated items.
+
+    Under model `bpr`, the report also has the unrated item of each pair that the device drew.
+    """
 
     name: ClassVar[str] = "plain"
 
@@ -254,7 +263,7 @@ class Plain(GradientProtocol):
 
 @dataclass(frozen=True)
 class Isgld(GradientProtocol):
-    """The baseline ISGLD of [SDCF], section 4.1: a device adds Laplace noise to its ratings once, then runs `plain`.
+    """The protocol ISGLD of [SDCF], section 4.1: a device adds Laplace noise to its ratings once, then runs `plain`.
 
     ISGLD protects the value of one rating, not the fact that the rating exists.
     """
@@ -317,8 +326,8 @@ class Sdcf(GradientProtocol):
     def network_options(cls, options: Mapping[str, Any], n_items: int, n_devices: int) -> dict[str, Any]:
         """Return the options with defaults for a network run, where the server cannot count ratings.
 
-        By default a device reports one item in twenty on average, and the public cap on a person's number of ratings is
-        600, or half of the catalogue if that is less.
+        By default a device reports one item in twenty on average, and the profile cap is 600, or half of the catalogue
+        if that is less.
         """
         z, cap = options.get("reports_per_client"), options.get("profile_cap")
         return {
@@ -391,9 +400,9 @@ def gradient_protocols(protocols: Sequence[ConfiguredProtocol]) -> list["Gradien
 def make_terms(protocol: GradientProtocol, fleet: Fleet, options: Mapping[str, Any]) -> Terms:
     """Return the terms of a run from the options `rounds`, `step`, `reports_per_client` and `epoch_rounds`.
 
-    By default `reports_per_client` is the mean number of ratings of the devices that take part. `data_weight` is the
-    number of these devices times `reports_per_client` in `sdcf`, where the server must not know the number of ratings;
-    in other protocols it is the number of ratings.
+    In `sdcf`, `reports_per_client` is by default the mean number of ratings of the devices that take part, and
+    `data_weight` is the number of these devices times `reports_per_client`, because the server must not know the number
+    of ratings. In other protocols `reports_per_client` must be None, and `data_weight` is the number of ratings.
     """
     model, step, rounds = fleet.model, options["step"], options["rounds"]
     if rounds < 1:

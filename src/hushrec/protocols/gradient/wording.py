@@ -41,7 +41,7 @@ def selection_unit(profile_cap: int | None, rounds: str = ", over all rounds") -
 def ledger_unit(*, capped: bool) -> str:
     """Return the phrase that says what the selections in a device's ledger cover, and between which profiles.
 
-    `capped` is True if every draw of permanent bits was calibrated for a public cap.
+    `capped` is True if every draw of permanent bits was calibrated for a profile cap.
     """
     cap = "the public cap" if capped else None
     return f"profile-level: which items are reported, over all rounds, for {_profiles(cap)}"
@@ -66,7 +66,7 @@ def selection_not_covered(profile_cap: int | None, *, from_pairs: bool = False) 
 def ledger_not_covered(*, capped: bool, perturbed: bool) -> list[str]:
     """Return phrases for what the ledger of a device does not cover.
 
-    `capped` is True if every draw of permanent bits was calibrated for a public cap; `perturbed` is True if noise was
+    `capped` is True if every draw of permanent bits was calibrated for a profile cap; `perturbed` is True if noise was
     added to ratings (protocol isgld).
     """
     sentences = [f"{VALUES}; value_rho is their realized loss, not a guarantee"]
