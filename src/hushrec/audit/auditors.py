@@ -24,8 +24,9 @@ class Auditor:
     """The functions with which `hushrec audit` audits some protocols.
 
     The result has one column for each protocol, or for each budget of a protocol. `choose` returns the settings of each
-    column, `audit` audits all columns, `work` audits one of them in a worker process, and `label` names it. `steps` is
-    the number of progress steps of a column.
+    column, from the model, the names of protocols, the options and the seed. `audit` audits all columns, `work` audits
+    one column in a worker process, and `label` returns the name of a column. `steps` is the number of progress steps of
+    a column.
     """
 
     choose: Callable[[str | None, list[str] | None, dict[str, Any], int], list[Settings]]  # the settings of each column
@@ -38,7 +39,8 @@ class Auditor:
 def find_auditor(model: str | None, protocols: list[str] | None) -> Auditor:
     """Return the auditor of the named protocols or, if none is named, of those that support the model.
 
-    Raise `ParameterError` if one of these protocols has no auditor, or if their auditors differ.
+    The model is `MODEL` by default. Raise `ParameterError` if one of these protocols has no auditor, or if their
+    auditors differ.
     """
     names = protocols or audited_protocols(model or MODEL) or audited_protocols(MODEL)  # `choose` refuses the model
     paths = {find_protocol(name).auditor for name in names}

@@ -42,10 +42,11 @@ class Canaries:
 def plant(
     problem: GradientProblem, candidates: IntArray, *, rng: np.random.Generator
 ) -> tuple[GradientProblem, Canaries]:
-    """Return the training problem with canaries in the profiles of a few candidates, and the `Canaries`.
+    """Return the training problem with canaries in the profiles of a few people, and the `Canaries`.
 
-    A canary is a rating that a fair coin leaves in place (heads) or moves to an item that the person did not rate
-    (tails). A quarter of a person's ratings become canaries, or fewer if the person has too few unrated items.
+    The people are drawn from `candidates`. A canary is a rating that a fair coin leaves in place (heads) or moves to an
+    item that the person did not rate (tails). A quarter of a person's ratings become canaries, or fewer if the person
+    has too few unrated items.
     """
     counts = problem.rated_counts[candidates]
     enough = candidates[(counts >= FEWEST_RATINGS) & (counts < problem.n_items)]

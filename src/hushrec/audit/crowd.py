@@ -69,7 +69,10 @@ def watch_crowd(
 
 
 def _estimate(seen: Trace, protocol: GradientProtocol, terms: Terms) -> tuple[FloatArray, FloatArray]:
-    """Return one person's row of `Crowd.rated` (is the item rated?) and row of `Crowd.pulls` (is it liked?)."""
+    """Return one person's row of `Crowd.rated` (is the item rated?) and row of `Crowd.pulls` (is it liked?).
+
+    `seen` holds the person's last reports, decomposed.
+    """
     total, reports, largest = np.zeros((3, terms.n_items))
     for part in seen.parts:
         total[part.items] += part.amplitudes

@@ -28,9 +28,11 @@ MOST_FITTED = 1500  # largest number of amplitudes in one fit
 
 @dataclass(frozen=True)
 class ErrorLaw:
-    """The fitted distributions of real and of fake errors in a few neighbouring rounds, and the fraction of real ones.
+    """The fitted distributions of real and of fake errors in a few neighbouring rounds.
 
-    They are distributions of amplitudes: errors times the norm of the user vector, plus noise.
+    `mean`, `deviation` and `bound` are those of errors times the norm of the user vector. Real errors are normal. Fake
+    errors have the same distribution, truncated to ± `bound`, which follows from `epsilon_g`. `share_real` is the
+    fraction of real errors among all.
     """
 
     mean: float
@@ -91,7 +93,7 @@ def fit_laws(parts: tuple[ReportParts, ...], epsilon_g: float) -> list[ErrorLaw]
 
 
 def growing_blocks(count: int) -> list[range]:
-    """Split `count` rounds into the blocks 0, 1–2, 3–8, 9–26, …
+    """Split `count` rounds, numbered from 0, into the blocks 0, 1–2, 3–8, 9–26, …
 
     Later blocks are longer, because the step size decays and later rounds differ less.
     """

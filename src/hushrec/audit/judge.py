@@ -219,8 +219,8 @@ def judge_people(
 ) -> list[Finding]:
     """Return how well kernel ridge regression guesses people's attributes, with ten-fold cross-validation.
 
-    `kernel` holds the similarity of all pairs of people. The attacker knows the attributes of nine tenths of the people
-    and guesses those of the last tenth.
+    `kernel` holds the similarity of all pairs of people, and `attributes` everybody's class by the name of the
+    attribute. The attacker knows the attributes of nine tenths of the people and guesses those of the last tenth.
     """
     n_people = len(kernel)
     targets = {name: (labels[:, None] == np.unique(labels)).astype(np.float64) for name, labels in attributes.items()}
@@ -250,8 +250,9 @@ def _attribute(
     """Return two findings about one attribute: the AUC and the accuracy of the guesses.
 
     `scores` and `targets`, `(n_people, n_classes)`, hold the guesses and the truth (0 or 1), and `right` is the number
-    of correct guesses. With two classes the AUC is that of the second class, otherwise the mean over all classes with
-    at least 20 people. The accuracy's `chance` is that of always guessing the most common class.
+    of correct guesses. `common` holds the fields that both findings have in common. With two classes the AUC is that of
+    the second class, otherwise the mean over all classes with at least 20 people. The accuracy's `chance` is that of
+    always guessing the most common class.
     """
     n_people, n_classes = targets.shape
     judged = range(1, 2) if n_classes == 2 else [k for k in range(n_classes) if targets[:, k].sum() >= 20]

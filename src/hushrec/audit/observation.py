@@ -29,9 +29,9 @@ MaybeReport = GradientReport | None  # None: the device reported no item in that
 class Observation:
     """Everything that a server sees of one run: its own announcements, and the reports of a few people, the victims.
 
-    `crowd` holds the last reports of many people, `finish_seconds` how long each report took, and `levels` the ratings
-    that people can give. The attacker knows the protocol and its budgets, but not the probabilities that a device
-    calibrates from its own number of ratings.
+    `crowd` holds the last reports of many people, `popularity` the fraction of people other than victims who rated each
+    item, `finish_seconds` how long each report took, and `levels` the ratings that people can give. The attacker knows
+    the protocol and its budgets, but not the probabilities that a device calibrates from its own number of ratings.
     """
 
     protocol: GradientProtocol

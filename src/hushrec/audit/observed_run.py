@@ -66,7 +66,10 @@ def record(
 
 
 def _play(problem: GradientProblem, victims: IntArray, crowd: IntArray) -> Iterator[tuple[GradientEngine, Round]]:
-    """Train on the CPU engine; after each round, yield the engine, its announcement and the recorded reports."""
+    """Train on the CPU engine; after each round, yield the engine, its announcement and the reports of the victims.
+
+    In the last rounds (`CROWD_ROUNDS` of them), the reports of the crowd are yielded, too.
+    """
     engine = CpuEngine(problem, record_users=[int(user) for user in victims])
     for round_number in range(1, problem.terms.max_rounds + 1):
         if round_number == max(1, problem.terms.max_rounds - CROWD_ROUNDS + 1):

@@ -75,7 +75,7 @@ def read_reports(terms: Terms, protocol: GradientProtocol, own: Sequence[ShownRe
 
 
 def scaling(terms: Terms, report: GradientReport, item_vectors: FloatArray) -> float:
-    """Estimate the factor s ≤ 1 by which the device scaled its report down to the norm that the server announced.
+    """Estimate the factor s ≤ 1 by which the device scaled its report down to the joint norm that the server allows.
 
     The result is 1 for a report that was not scaled. A report of n gradients with K entries is the matrix
 

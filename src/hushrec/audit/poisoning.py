@@ -49,9 +49,9 @@ class Promoter:
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """A trained model, and the people who take part in a few more rounds, some of them as promoters of `target`.
+    """A trained model, and the people who take part in a few more rounds, some of them as promoters of an item.
 
-    `last_round` is the number of the last training round.
+    `target` is the promoted item, and `last_round` the number of the last training round.
     """
 
     problem: GradientProblem
@@ -98,7 +98,7 @@ def attack_integrity(problem: GradientProblem, engine: GradientEngine, *, rng: n
 
 
 def exposure(stage: Stage, share: float, bound: float, rounds: int) -> tuple[int, int]:
-    """Run rounds with promoters; return how many honest people get the item recommended, and how many there are.
+    """Run `rounds` rounds with promoters; return two numbers of honest people: with the item in their top ten, and all.
 
     `share` is the fraction of promoters, and `bound` the norm bound: the largest gradient norm that the server accepts.
     """
@@ -118,7 +118,7 @@ def exposure(stage: Stage, share: float, bound: float, rounds: int) -> tuple[int
 
 
 def _recommended(device: Client, side: GradientServer, stage: Stage) -> IntArray:
-    """Return the positions of a device's top ten items, by its user vector and the server's item vectors."""
+    """Return the ten items that a device recommends, by its user vector and the item vectors of the server (`side`)."""
     rows = stage.problem.model.item_rows(side.item_vectors)
     return device.recommend(stage.problem.model.predict(device.private_state()["user_vector"], rows), TOP)
 
@@ -144,7 +144,8 @@ def trained_device(stage: Stage, user: int) -> Client:
 def honest_norm(stage: Stage) -> float:
     """Return the 99th percentile, over honest devices, of the norm of the longest gradient in a report.
 
-    The longest gradient matters because a server refuses a whole report if one gradient exceeds the norm bound.
+    All people of `stage` are taken as honest. The longest gradient matters because a server refuses a whole report if
+    one gradient exceeds the norm bound.
     """
     announcement = ItemVectors(stage.problem.terms, stage.last_round + 1, stage.item_vectors)
     reports = [report_of(trained_device(stage, int(user)), announcement) for user in stage.people]

@@ -116,7 +116,7 @@ def without_prior(announcement: ItemVectors, report: GradientReport) -> tuple[Fl
 def first_direction(rows: FloatArray, start: FloatArray | None = None) -> FloatArray:
     """Return the first right singular vector of `rows`, by power iteration from `start` (by default the longest row).
 
-    If 30 steps do not converge, it is computed by an eigendecomposition.
+    If 30 steps do not converge, the vector is computed by an eigendecomposition.
     """
     direction = rows[np.argmax(np.einsum("ij,ij->i", rows, rows))] if start is None else start
     direction = direction / (np.linalg.norm(direction) + 1e-300)

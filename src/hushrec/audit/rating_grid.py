@@ -25,7 +25,7 @@ from hushrec.audit.rating_levels import WHOLE_STARS, RatingLevels
 from hushrec.protocols.gradient.messages import Terms
 from hushrec.protocols.gradient.protocols import GradientProtocol
 
-SHARE_REAL = 0.05  # prior share of rated items, about h / m
+SHARE_REAL = 0.05  # prior fraction of rated items, about h / m
 SEARCH_ROUNDS = 20  # number of last reports in which the first c is searched
 FLOOR = 0.005  # deviation of a recovered rating besides that of the noise: rounding, the spacing of candidates for c
 USUAL_NORM = 2.0  # typical norm of a user vector
@@ -33,7 +33,7 @@ BLUR = 0.1  # scale of Laplace noise above which levels do not help to find c
 CERTAIN = 50.0  # log odds of an item that would not be reported if it were not rated
 CANDIDATES = 4  # number of candidates for c if none stands out
 SURE = 0.99  # probability of c above which no other candidate is tried
-OUTLIERS = 0.05  # share of rounds whose c may be wrong
+OUTLIERS = 0.05  # fraction of rounds whose c may be wrong
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,11 +67,11 @@ def recover_ratings(
     laws = fit_laws(trace.parts, protocol.checked_fake_range()) if laws is None else laws
     nothing = np.zeros((terms.n_items, len(levels)))
     chains = [
-        _sweep(trace, laws, levels, nothing, np.full(len(laws), start), trust, widths=(0.06, 61), chained=True)
+        _run_pass(trace, laws, levels, nothing, np.full(len(laws), start), trust, widths=(0.06, 61), chained=True)
         for start, trust in _search_norm(trace.parts[-SEARCH_ROUNDS:], laws[-SEARCH_ROUNDS:], levels)
     ]
     first = max(chains, key=lambda chain: chain.log_likelihood)
-    last = _sweep(trace, laws, levels, first.evidence, first.norms, first.trust, widths=(0.02, 41), chained=False)
+    last = _run_pass(trace, laws, levels, first.evidence, first.norms, first.trust, widths=(0.02, 41), chained=False)
     evidence, norms = last.evidence, last.norms
     seen = np.zeros(terms.n_items, dtype=bool)
     for part in trace.parts:
@@ -95,12 +95,13 @@ def _likely_norm(parts: tuple[ReportParts, ...], laws: list[ErrorLaw], mean_rati
 
 
 @dataclass(frozen=True, eq=False)
-class Sweep:
-    """The result of one pass over all reports of a person.
+class Pass:
+    """The result of one pass over all reports of a person, which estimates the norm of the user vector in each.
 
     `evidence`, `(n_items, n_levels)`, is the log-likelihood ratio of "the item has this rating" to "its errors are
     fake". `norms` has the norm of the user vector in each report. `trust` is the probability that the norm from which
-    the pass started is right.
+    the first pass started is right. `log_likelihood` says how well the estimated norms explain all amplitudes; of
+    several passes with different starts, the one with the largest value is used.
     """
 
     evidence: FloatArray
@@ -135,7 +136,7 @@ def _search_norm(
     return found
 
 
-def _sweep(
+def _run_pass(
     trace: Trace,
     laws: list[ErrorLaw],
     levels: RatingLevels,
@@ -145,14 +146,15 @@ def _sweep(
     *,
     widths: tuple[float, int],
     chained: bool,
-) -> Sweep:
+) -> Pass:
     """Estimate the norm ‖u‖ of the user vector in each report, and add up the evidence about ratings of all reports.
 
     `evidence`, `(n_items, n_levels)`, is ln(P(amplitudes | the item has this rating) / P(amplitudes | its errors are
-    fake)). The pass goes from the last report to the first. With `chained`, the search for the norm of a report starts
-    from the norm of the following report, and uses the evidence that this pass has added up so far. Otherwise it starts
-    from the given norm of the report, and uses the given evidence. `widths` is the range of ln ‖u‖ on both sides of the
-    start, and the number of candidates in it.
+    fake)), and `trust` the probability that the norm from which the first pass started is right. The pass goes from the
+    last report to the first. With `chained`, the search for the norm of a report starts from the norm of the following
+    report, and uses the evidence that this pass has added up so far. Otherwise the search starts from the report's
+    entry of `norms`, and uses the given evidence. `widths` is the range of ln ‖u‖ on both sides of the start, and the
+    number of candidates in it.
     """
     width, count = widths
     offsets = np.linspace(-width, width, count)
@@ -178,7 +180,7 @@ def _sweep(
         _, exact = _grid_density(part, levels, np.array([center]), chances)
         real = trust * (1 - OUTLIERS) * exact + (1 - trust + OUTLIERS) * law.real(part.amplitudes, part.noise)[:, None]
         fresh[part.items] += np.log(real / fake[:, None])
-    return Sweep(fresh, found, trust, total)
+    return Pass(fresh, found, trust, total)
 
 
 def _grid_density(
@@ -186,9 +188,10 @@ def _grid_density(
 ) -> tuple[FloatArray, FloatArray]:
     """Return two densities of each amplitude (error times norm) under the hypothesis that its item is rated.
 
-    The first, `(n_norms, n_items)`, is the density for the possible rating that is nearest, times the probability of
-    that rating, for every norm. The second, `(n_items, n_levels)`, is the density for each possible rating, for the
-    first norm only.
+    `norms` holds candidates for the norm of the user vector, and `chances`, `(n_items, n_levels)`, the probability of
+    each possible rating. The first density, `(n_norms, n_items)`, is that for the possible rating that is nearest,
+    times the probability of that rating, for every norm. The second, `(n_items, n_levels)`, is the density for each
+    possible rating, for the first norm only.
     """
     c = norms[:, None]
     ratings = part.amplitudes / c + c * part.scores

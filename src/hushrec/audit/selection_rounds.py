@@ -25,9 +25,10 @@ ROUNDS = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)
 
 @dataclass(frozen=True)
 class SelectionPoint:
-    """The mean AUC over people after a number of rounds, with and without permanent bits.
+    """The mean AUC over people of the attack on selections after a number of rounds.
 
-    `interval` is the confidence interval of `with_permanent_bits`, and `ceiling` the largest AUC that its budget
+    `with_permanent_bits` is the AUC if each round's selection is drawn from permanent bits, and `without` if each round
+    draws anew. `interval` is the confidence interval of `with_permanent_bits`, and `ceiling` the largest AUC that ε_P
     allows.
     """
 

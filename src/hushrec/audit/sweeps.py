@@ -56,11 +56,11 @@ def swept(found: Audit, ratings: Ratings, settings: Sequence[Settings], kinds: S
 
 
 def noise_curve(ratings: Ratings, settings: Settings, factors: Sequence[float] = NOISE_FACTORS) -> list[dict[str, Any]]:
-    """Return the success of attacks and the test RMSE for multiples of the variance of the Langevin noise.
+    """Return the success of attacks and the test RMSE for multiples (`factors`) of the variance of the Langevin noise.
 
-    The noise has variance η = step / N, where N is the data weight, and the signal is step · e u. Dividing N by a
-    factor therefore multiplies the variance of all noise by the factor, and leaves the signal unchanged. A run that
-    diverges has the RMSE None and no entries for attacks.
+    The noise has variance η = step / N, where N is the data weight. The signal of a gradient is step · e u, with the
+    error e and the user vector u. Dividing N by a factor therefore multiplies the variance of all noise by the factor,
+    and leaves the signal unchanged. A run that diverges has the RMSE None and no entries for attacks.
     """
     task = settings.make_task(ratings)
     points = []
@@ -86,7 +86,7 @@ def noise_curve(ratings: Ratings, settings: Settings, factors: Sequence[float] =
 
 
 def budget_curve(ratings: Ratings, settings: Settings, budgets: Sequence[float] = BUDGETS_G) -> list[dict[str, Any]]:
-    """Return, for several values of ε_g, the AUC of each attack on the rated items, and the test RMSE."""
+    """Return, for several values of ε_g (`budgets`), the AUC of four attacks on existence, and the test RMSE."""
     attacks: tuple[Attack, ...] = (SelectionAverage(), ErrorLikelihood(), AveragedErrors(), ConsistentRatings())
     points = []
     for epsilon_g in budgets:

@@ -24,7 +24,10 @@ from hushrec.audit.observation import Observation
 
 @dataclass(frozen=True)
 class WithPopularity:
-    """An attack that adds the scores of another attack (log-likelihood ratios) to the log odds of item popularity."""
+    """An attack that adds the scores of another attack (log-likelihood ratios) to the log odds of item popularity.
+
+    `base` is the other attack, and `added` is appended to its name.
+    """
 
     base: Attack
     target: ClassVar[str] = "existence"
@@ -47,7 +50,10 @@ class WithPopularity:
 
 @dataclass(frozen=True)
 class LikeMinded(WithPopularity):
-    """An attack like `WithPopularity`, with the popularity of items among people who are similar to the victim."""
+    """An attack like `WithPopularity`, with the popularity of items among people who are similar to the victim.
+
+    `base` is the attack whose scores are used, and `added` is appended to its name.
+    """
 
     added: ClassVar[str] = " + like-minded people"
 
@@ -66,7 +72,10 @@ class LikeMinded(WithPopularity):
 
 @dataclass(frozen=True)
 class NeverReported(WithPopularity):
-    """Another attack, scored only on the items that the victim never reported; all other items have the score NaN."""
+    """Another attack (`base`), scored only on the items that the victim never reported.
+
+    All other items have the score NaN. `added` is appended to the name of the other attack.
+    """
 
     added: ClassVar[str] = ", items never reported"
 

@@ -193,8 +193,9 @@ class OppositeDirections(Existence):
 class PartnersOfPairs(Existence):
     """An attack that adds evidence about items never reported to the scores of `OppositeDirections` (see `partners`).
 
-    Model `bpr` trains on pairs of a rated and an unrated item. The gradient of the unrated item reveals something about
-    the rated one, even if that is never reported.
+    Model `bpr` trains on pairs of a rated and an unrated item. The gradient of the unrated item reveals the score û·v
+    of its rated partner, with noise, where û is the direction of the user vector and v the partner's item vector. An
+    item never reported whose score agrees with these scores in many rounds is probably rated.
     """
 
     name: str = "partners of pairs"

@@ -52,8 +52,8 @@ class FinishTiming:
     """An attack that uses the time a device needs for a report, which increases with the number of ratings.
 
     A device computes an error for every rated item, reported or not. If the reported items are selected at random, the
-    attack subtracts the time that they cost. It estimates the cost per item from differences between rounds. The guess
-    is the lower quartile over the rounds.
+    attack subtracts the time that these items cost. It estimates the cost per item from differences between rounds. The
+    guess is the lower quartile over the rounds.
     """
 
     name: str = "timing of finish"

@@ -18,7 +18,7 @@ from hushrec.scale import HIGHEST, LOWEST
 
 @dataclass(frozen=True)
 class OneReport:
-    """An attack on the last report alone.
+    """An attack that recovers ratings from the last report alone.
 
     The rank-one attack recovers the errors times the norm of the user vector. The most likely norm then gives the
     ratings.
@@ -42,7 +42,7 @@ class OneReport:
 
 @dataclass(frozen=True)
 class AllReports:
-    """An attack on all reports of a protocol that reports every rated item.
+    """An attack that recovers ratings from all reports of a protocol that reports every rated item.
 
     It computes the norm of the user vector, ‖u‖, from pairs of consecutive reports.
     """
@@ -75,7 +75,7 @@ class GridRatings(AllReports):
 
 @dataclass(frozen=True)
 class GuessedByTaste(GridRatings):
-    """`GridRatings` that also guesses items never reported, by the predictions of the recovered user vector."""
+    """`GridRatings` that also guesses ratings of items never reported, as the recovered user vector predicts them."""
 
     name: str = "consistent ratings, the rest by taste"
 

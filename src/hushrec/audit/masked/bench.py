@@ -70,7 +70,7 @@ def attack_masked(
 
 
 def _about(run: Watched) -> dict[str, Any]:
-    """Return the run's budget, the number of items with a single rater, and the fraction of people who rated one."""
+    """Return the budget, the number of items with a single rater, and the fraction of people who rated such an item."""
     problem = run.problem
     raters = np.bincount(problem.items, minlength=problem.n_items)
     exposed = np.unique(owners(problem)[raters[problem.items] == 1])

@@ -41,7 +41,7 @@ class SeenCohort(NamedTuple):
 def watch_cohort(
     terms: MaskedTerms, tables: Sequence[Table], *, attempts: int = 1, rng: RandomStream
 ) -> list[SeenCohort]:
-    """Run one or more attempts of a round in which devices send `tables`; return what the server sees of each.
+    """Run one or more attempts of a round in which devices send `tables`; return what the server sees of each attempt.
 
     The devices run the protocol's own code, and `tables` holds their tables before masking.
     """
@@ -94,8 +94,9 @@ def _attempt(
 def keys_seen_twice(attempts: Sequence[SeenCohort]) -> float:
     """Return the fraction of mask keys, channel keys and seed hashes that repeat an earlier one; 0 if all are fresh.
 
-    If a device used its keys in two attempts, the server could remove all its masks: the server rebuilds a device's
-    mask key if the device drops out of an attempt, and its seed if it survives.
+    The server rebuilds the mask key of a device that drops out of an attempt, and the seed of a survivor. If a device
+    used the same keys and seed in two attempts and dropped out of one of them, the server could get both and remove all
+    masks of the device.
     """
     every = [
         key
@@ -107,7 +108,10 @@ def keys_seen_twice(attempts: Sequence[SeenCohort]) -> float:
 
 
 def table_scores(tables: Sequence[Table], expected: FloatArray) -> FloatArray:
-    """Return the scalar product of each masked table with `expected`, the table of one profile without noise."""
+    """Return the scalar product of each table with `expected`, the table of one profile without noise.
+
+    `tables` are masked tables, or masked tables from which some masks are removed.
+    """
     return np.asarray([table.view(np.int32).astype(np.float64) @ expected for table in tables])
 
 

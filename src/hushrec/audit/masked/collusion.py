@@ -35,8 +35,9 @@ from hushrec.randomness import Purpose, RandomStream, SeededRandomness
 class Scene:
     """One round of secure aggregation: what the server sees, and the tables of all devices before masking.
 
-    `own_tables` include noise, and `integers` do not. `coins` says which devices hold the victim's profile; the other
-    devices send zeros. `most_corrupt` is the number of colluding devices for which the noise is sized.
+    `codes` are the encodings of the blocks. `own_tables` include noise, and `integers` do not. `coins` says which
+    devices hold the victim's profile; all other devices send zeros. `most_corrupt` is the number of colluding devices
+    for which the noise is sized.
     """
 
     cohort: SeenCohort = field(repr=False)
@@ -131,9 +132,10 @@ def attack_with_helpers(run: Watched, scene: Scene) -> list[Finding]:
 
 
 def _told(run: Watched, name: str, metric: str, tables: Sequence[Table], scene: Scene, claim: str) -> Finding:
-    """Return how well tables reveal which devices hold the victim's ratings; the other devices sent zeros.
+    """Return how well tables reveal which devices hold the victim's ratings; all other devices sent zeros.
 
-    `tables` holds the tables of the last `len(tables)` devices of the scene.
+    `tables` holds masked tables of the last `len(tables)` devices of `scene.cohort`, with all masks or without those
+    that the attacker knows. `name`, `metric` and `claim` are fields of the finding.
     """
     coins, expected = scene.coins[-len(tables) :], scene.integers[int(np.argmax(scene.coins))].astype(np.float64)
     scores = table_scores(tables, expected)

@@ -12,10 +12,13 @@ MIDDLE = 3.0  # middle of the scale 1 to 5; residuals below and above it have op
 
 
 def aim_at(table: Any, item: int) -> Any:
-    """Return a public table with all weight on one item, so that weighted blocks hold only its row, at the clip.
+    """Return `table` with weight 0 for all items except `item`, which gets the largest weight that devices accept.
 
-    Under model `gp`, rows of zeros remove the person's taste. Offsets in the middle of the scale give low and high
-    ratings opposite signs, so that the reports for a rating of 1 and of 5 differ by twice the clip.
+    A device multiplies its row of an item by the item's weight before it clips a bias, factor or audience block. In
+    these blocks only the row of `item` is then not zero, and its norm is the clip. Under model `gp`, item rows of zeros
+    remove the person's taste from the residuals. Offsets in the middle of the scale give low and high ratings residuals
+    of opposite signs, so that the bias blocks for a rating of 1 and of 5 differ by twice the clip, and so do the factor
+    blocks.
     """
     one = np.zeros(table.n_items)
     one[item] = LARGEST_ENTRY
@@ -31,7 +34,10 @@ def aim_at(table: Any, item: int) -> Any:
 
 
 def lengthen(table: Any) -> Any:
-    """Return a public table with the largest weights on all items, so that every weighted block reaches its clip."""
+    """Return `table` with the largest weight that devices accept for all items, so that blocks reach their clips.
+
+    A device multiplies its row of an item by the item's weight before it clips a bias, factor or audience block.
+    """
     heavy = np.full(table.n_items, LARGEST_ENTRY)
     if isinstance(table, AudienceTable):
         return replace(table, weights=heavy)

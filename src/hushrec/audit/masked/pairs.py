@@ -20,14 +20,14 @@ NOISE_RATIO, KEYS_TWICE = "variance_measured_to_claimed", "share_seen_twice"
 KINDS = ("ruled_out", "counted")  # kinds of lower bounds on ε, as in the names of metrics
 CANARIES = 200  # largest number of canaries in one run, which are at most half of the people
 DRAWS = 20  # number of simulated sums for each rating
-COLLUDING = 0.1  # share of colluding devices for which the noise is sized
+COLLUDING = 0.1  # fraction of colluding devices for which the noise is sized
 
 
 class Unit(NamedTuple):
     """The unit of a claimed ε: it defines which two inputs of a device are compared.
 
-    `words` names the unit, `budget` the entry of the run's budget with the claimed ε, and `suffix` ends the names of
-    its metrics. `factor` is the largest distance of the two inputs, in clips.
+    `words` names the unit, `budget` is the key of the claimed ε in `Watched.budget`, and `suffix` ends the names of the
+    metrics in this unit. `factor` is the largest distance between a block of one input and that of the other, in clips.
     """
 
     words: str
@@ -46,8 +46,9 @@ def tell_pair(
 ) -> list[Finding]:
     """Return lower bounds on ε, and a measured μ, for two inputs of a device whose tables differ by `difference`.
 
-    `part` is the number of the random generator (`Watched.draws`), `unit` is the unit of the claim, and `more` holds
-    arguments of `trials.draw_scores`.
+    `seen` is the run whose sums are attacked: `run.seen`, or a copy with other public tables or encodings. `name` is
+    the name of the attack, `part` the number of the random generator (`Watched.draws`), and `unit` the unit of the
+    claim. `more` holds arguments of `trials.draw_scores`.
     """
     scores = trials.draw_scores(seen, difference, rng=run.draws(part), **more)
     delta, name = run.budget["delta"], f"{name}, {trials.TRIALS:,} runs"
@@ -197,8 +198,9 @@ def attack_cohorts(run: Watched) -> list[Finding]:
 def attack_one_run(run: Watched) -> list[Finding]:
     """Return lower bounds on ε from canaries (people whose input a coin decides) in two complete training runs.
 
-    In the first run a coin decides whether a canary sends its profile or zeros. In the second, a coin decides whether
-    it leaves out one rating. Unlike in `trials`, the public tables of later rounds depend on the sums.
+    In the first run a coin decides whether a canary sends its profile or zeros. In the second run a coin decides
+    whether a canary's device leaves out one rating. Unlike in `trials`, the public tables of later rounds depend on the
+    sums.
     """
     rng = run.draws(19)
     rated = np.flatnonzero(run.problem.rated_counts > 1)
@@ -222,7 +224,8 @@ def _one_run(
 ) -> Finding:
     """Return the lower bound on ε that follows from guessing the coins of one run.
 
-    A coin decided whether a canary's tables were in the sums. `unit` is the unit of the claim.
+    A coin decided which of two inputs a canary's device had. `canaries` holds the difference of the tables of the two
+    inputs, and `coins` says where it is in the sums. `unit` is the unit of the claim.
     """
     told = trials.tell_coins(seen, canaries, coins, run.budget["delta"])
     claim = f"{unit.words}: ε = {run.budget[unit.budget]:.3g} ({told.correct} of {told.guesses} coins right)"

@@ -97,7 +97,8 @@ def _count(run: Watched, left: list[readings.Left]) -> list[Finding]:
 def _known_again(run: Watched, left: list[readings.Left]) -> Finding:
     """Return how often people are recognized in a second run, in which they have the same profile but other noise.
 
-    `left` is what remains of the first run's sums for each victim, without everybody else's tables.
+    The attack compares counts blocks. `left` is what remains of the first run's sums for each victim after everybody
+    else's tables are subtracted.
     """
     place, rng = readings.place_of(run.seen.blocks, COUNTS), run.draws(5)
     before = np.array([one[place] for one in left])
@@ -126,8 +127,8 @@ def _cosines(left: FloatArray, right: FloatArray) -> FloatArray:
 def _values(run: Watched, left: list[readings.Left]) -> list[Finding]:
     """Return the fraction of ratings that an attacker who knows all other ratings guesses exactly.
 
-    A few ratings of each victim are guessed. `left` is what remains of the sums for each victim. The list is empty for
-    continuous ratings and for models without values.
+    A few ratings of each victim are guessed. `left` is what remains of the sums for each victim after everybody else's
+    tables are subtracted. The list is empty for continuous ratings and for models that do not predict ratings.
     """
     levels = RatingLevels.of(run.problem.values)
     if not run.predicts_values or levels.continuous:
@@ -164,7 +165,8 @@ def _ratings_of_others(run: Watched, item: int, user: int) -> FloatArray:
 def _rare_items(run: Watched) -> list[Finding]:
     """Return how often an attacker identifies the only person who rated an item.
 
-    The candidates are all people who are the only rater of some item. The list is empty if there are fewer than two.
+    Up to `RARE_ITEMS` items with a single rater are drawn, and the candidates are their raters. The list is empty if
+    there are fewer than two candidates.
     """
     problem, rng = run.problem, run.draws(7)
     raters = np.bincount(problem.items, minlength=problem.n_items)

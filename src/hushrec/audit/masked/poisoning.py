@@ -22,7 +22,7 @@ from hushrec.protocols.masked.encoding import BlockCode, Table, decode_sum, enco
 from hushrec.protocols.masked.plan import BIAS, COUNTS, FACTORS, Round
 from hushrec.simulation.training_problem import AnyProblem
 
-SHARES = (0.01, 0.05)  # shares of promoters among the devices
+SHARES = (0.01, 0.05)  # fractions of promoters among the devices
 PEOPLE = 100  # largest number of honest people whose recommendations are counted
 TOP = 10  # length of the recommendation lists
 BISECTIONS = 12  # steps of the search for the longest table that passes the checks
@@ -106,7 +106,10 @@ class Promotion:
         return [len(self.liars) * own for own in integers]
 
     def clip(self, engine: PoisonedEngine, one: Round, *_: Any) -> list[IntArray]:
-        """Return the integers that promoters add to the sums if each sends a table of this item alone, at the clip."""
+        """Return the integers that promoters add to the sums if each sends a table at the clip.
+
+        The table has entries for the promoted item only (see `_push`).
+        """
         return self._pushes(engine, one, len(self.liars))
 
     def exceed(self, engine: PoisonedEngine, one: Round, _: Any, totals: list[Table]) -> list[IntArray]:
@@ -122,7 +125,10 @@ class Promotion:
         return self._pushes(engine, one, passing)
 
     def _pushes(self, engine: PoisonedEngine, one: Round, clips: float) -> list[IntArray]:
-        """Return a table that promotes the item, one array per block; the item's entry is `clips` times the clip."""
+        """Return a table that promotes the item, one array per block.
+
+        An entry that promotes the item is `clips` times the clip of its block (see `_push`).
+        """
         return [
             self._push(block.name, code, int(clips * code.clip_units))
             for block, code in zip(one.blocks, engine.codes, strict=True)
@@ -131,8 +137,8 @@ class Promotion:
     def _push(self, name: str, code: BlockCode, units: int) -> IntArray:
         """Return one block of a table that promotes the item, with at most one entry that is not zero.
 
-        In the blocks with sums of residuals the item's entry is `units`, in grid units. In the block with counts of
-        ratings it is `units` if `counts` is set. In all other blocks it is 0.
+        In a bias or factor block, the last entry of the item's row is `units`, in grid units. In the counts block, the
+        item's entry is `units` if `counts` is set. All other entries are 0.
         """
         found = np.zeros(code.size, np.int64)
         if name == COUNTS and self.counts:
@@ -159,7 +165,7 @@ def attack_integrity(run: Watched) -> list[Finding]:
     """Return the exposure of a promoted item, and by how many stars each promoter raises its predicted rating.
 
     The item is the one that people like least. Its exposure is the fraction of honest people with the item in their top
-    ten.
+    ten. The stars are left out under a model that does not predict ratings.
     """
     people = run.draws(25).permutation(np.flatnonzero(run.problem.rated_counts > 0))
     honest = np.sort(people[-min(PEOPLE, len(people) // 2) :])

@@ -124,8 +124,9 @@ def level_prior(ratings: FloatArray, levels: RatingLevels) -> FloatArray:
 def name_rater(run: SeenRun, left: Left, item: int, candidates: Sequence[Profile], *, rng: RandomStream) -> int:
     """Return the index of the candidate who most likely rated an item that only one person rated.
 
-    In the sums, the row of such an item is one device's row plus noise; `left` holds it. The attacker knows all other
-    ratings of each candidate. Blocks that depend on the value of the rating are not used.
+    In the sums, the row of such an item is one device's row plus noise; `left` holds this row. `candidates` holds each
+    candidate's profile without the item, which the attacker knows. Blocks that depend on the value of the rating are
+    not used.
     """
     rows = [place for place, block in enumerate(run.blocks) if block.block.name in (COUNTS, AUDIENCE)]
     fits = np.zeros(len(candidates))

@@ -27,7 +27,7 @@ TRIALS = 2000  # for each of the two inputs
 AT_ONCE = 250  # number of trials whose noise is in memory at the same time
 BOUNDS = 16  # number of bounds in one column of an audit, all of which hold together with 95 % confidence
 ERROR = (1 - CONFIDENCE) / BOUNDS  # error probability of one bound
-GUESSED = 1 / 3  # share of the coins of one run that are guessed, those with the clearest evidence
+GUESSED = 1 / 3  # fraction of the coins of one run that are guessed, those with the clearest evidence
 
 
 class Scores(NamedTuple):
@@ -85,8 +85,8 @@ def draw_scores(
 ) -> Scores:
     """Return the test statistic in `trials` simulated runs with each of two inputs that differ by `difference`.
 
-    `honest` is the fraction of devices whose noise the attacker does not know. `sums` is the number of independent sums
-    that the attacker must combine, each with its own noise.
+    By default there are `TRIALS` runs. `honest` is the fraction of devices whose noise the attacker does not know.
+    `sums` is the number of independent sums that the attacker must combine, each with its own noise.
     """
     trials = TRIALS if trials is None else trials
     signal, found = 0.0, [np.zeros(trials), np.zeros(trials)]
@@ -105,10 +105,10 @@ def draw_scores(
 
 
 def measured_mu(scores: Scores) -> tuple[float, Interval]:
-    """Return the measured μ and its 95 % interval.
+    """Return the measured μ, the Gaussian-privacy parameter, and its 95 % interval.
 
-    μ is the difference of the mean scores of the two inputs, in standard deviations of the scores. The scores are
-    approximately normal, as sums of many independent terms. Without noise, μ is infinite.
+    μ is the difference of the mean test statistics of the two inputs, in standard deviations of the statistic. The
+    statistic is approximately normal, as a sum of many independent terms. Without noise, μ is infinite.
     """
     deviation = math.sqrt((scores.first.var(ddof=1) + scores.second.var(ddof=1)) / 2)
     gap = float(scores.first.mean() - scores.second.mean())
@@ -125,7 +125,10 @@ def _mu_error(mu: float, trials: int) -> float:
 
 
 def epsilon_of_scores(scores: Scores, delta: float) -> float:
-    """Return a lower bound on ε at this δ, assuming normal scores; without noise, the bound is by `epsilon_counted`."""
+    """Return a lower bound on ε at this δ, assuming that the test statistics in `scores` are normal.
+
+    Without noise, return the bound of `epsilon_counted`.
+    """
     found, _ = measured_mu(scores)
     if found == math.inf:
         return epsilon_counted(scores, delta)
@@ -134,7 +137,7 @@ def epsilon_of_scores(scores: Scores, delta: float) -> float:
 
 
 def epsilon_counted(scores: Scores, delta: float) -> float:
-    """Return a lower bound on ε at this δ by counting, without assumptions about the distribution of the scores.
+    """Return a lower bound on ε at this δ by counting, for any distribution of the test statistics in `scores`.
 
     Under (ε, δ)-privacy, the true-positive rate is at most e^ε · (false-positive rate) + δ at every threshold. The same
     holds for the true-negative and false-negative rates. The first half of the trials chooses the threshold and which
@@ -154,7 +157,7 @@ def epsilon_counted(scores: Scores, delta: float) -> float:
 def _counted(more: FloatArray, less: FloatArray, thresholds: FloatArray, delta: float) -> FloatArray:
     """Return a lower confidence bound on ln((P(more > t) − δ) / P(less > t)) for every threshold t.
 
-    `more` and `less` are samples of scores, from which the probabilities are estimated.
+    `more` and `less` are samples of the test statistic, from which the probabilities are estimated.
     """
     hits, alarms = ((side[:, None] > thresholds).sum(axis=0) for side in (more, less))
     low = np.where(hits > 0, beta.ppf(ERROR / 2, np.maximum(hits, 1), len(more) - hits + 1), 0.0)
@@ -171,12 +174,14 @@ class Coins(NamedTuple):
 
 
 def tell_coins(run: SeenRun, canaries: Sequence[PersonTables], coins: BoolArray, delta: float) -> Coins:
-    """Guess each canary's coin from one run, and return the number of correct guesses and a lower bound on ε.
+    """Guess the coins of the canaries from one run; return the numbers of correct and of all guesses, and a bound on ε.
 
-    `coins` says which devices sent the tables of `canaries`; the others sent zeros. Only the third of the coins with
-    the clearest evidence is guessed. By Theorem 5.2 of [Steinke2023], the number of correct guesses is stochastically
-    at most Binomial(guesses, e^ε/(1 + e^ε)), except with probability 2 · canaries · δ. This probability is subtracted
-    from the allowed error of the bound.
+    A coin decided which of two inputs a canary's device had. `canaries` holds the difference of the tables of the two
+    inputs, and `coins` is True where the sums contain this difference. If the second input is a device that sends
+    zeros, the difference is the canary's tables. Only the third of the coins with the clearest evidence is guessed. By
+    Theorem 5.2 of [Steinke2023], the number of correct guesses is stochastically at most Binomial(guesses, e^ε/(1 +
+    e^ε)), except with probability 2 · canaries · δ. This probability is subtracted from the error probability `ERROR`
+    of the lower bound, of which at least a tenth is kept.
     """
     lead = coin_leads(run, canaries, coins)
     guessed = np.argsort(-np.abs(lead), kind="stable")[: max(1, int(GUESSED * len(canaries)))]
@@ -186,11 +191,12 @@ def tell_coins(run: SeenRun, canaries: Sequence[PersonTables], coins: BoolArray,
 
 
 def coin_leads(run: SeenRun, canaries: Sequence[PersonTables], sent: BoolArray) -> FloatArray:
-    """Return the evidence for each coin: positive for "sent the tables", negative for "sent zeros".
+    """Return the evidence for each coin: positive if the sums probably contain the canary's entry of `canaries`.
 
-    The attacker knows every canary's tables, but no coin; `sent` is used only to compute the sums. The sums are linear
-    in the coins. If coins were normal variables with mean and standard deviation ½, their posterior mean would be a
-    least-squares solution. The result is this solution minus ½.
+    An entry of `canaries` is the difference of the tables of a canary's two inputs, and `sent` says which entries are
+    in the sums. The attacker knows all entries, but no coin; `sent` is used only to compute the sums. The sums are
+    linear in the coins. If coins were normal variables with mean and standard deviation ½, their posterior mean would
+    be a least-squares solution. The result is this solution minus ½.
     """
     system, target = 4 * np.eye(len(canaries)), np.full(len(canaries), 2.0)
     for place, (block, weight) in enumerate(zip(run.blocks, weights_of(run.blocks), strict=True)):

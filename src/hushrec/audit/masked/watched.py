@@ -19,7 +19,7 @@ from hushrec.simulation.settings import Settings
 from hushrec.simulation.training_problem import AnyProblem
 
 People = Mapping[str, IntArray]
-NEARLY = 0.97  # share of the largest distance, from which a victim counts as one of the longest
+NEARLY = 0.97  # fraction of the largest distance, from which a victim counts as one of the longest
 
 
 class Named(NamedTuple):
@@ -34,8 +34,9 @@ class Named(NamedTuple):
 class Watched:
     """One recorded run with one budget, its victims, and values that several attacks use.
 
-    `problem` holds the true ratings, which only the scoring of attacks may use. An attack uses `seen`, and the
-    knowledge that its docstring names.
+    `problem` holds the true ratings, which only the scoring of attacks may use. An attack uses `seen`, the public
+    tables and sums of the run, and the knowledge that its docstring names. `people` holds known attributes of all
+    people, and `clock` returns the time in seconds; the attacks that need them are left out if they are None.
     """
 
     settings: Settings
@@ -76,7 +77,7 @@ class Watched:
         return np.random.default_rng([self.settings.seed, 9, part])
 
     def tables(self, profile: Profile, run: SeenRun | None = None) -> PersonTables:
-        """Return the tables of a device with this profile, without noise, in this run or in `run`."""
+        """Return the tables of a device with this profile, without noise, in all rounds of `run` (default: `seen`)."""
         return (run or self.seen).tables(profile, rng=self.draws(0))
 
     @cached_property
