@@ -80,7 +80,7 @@ def _normal(x: FloatArray, mean: float, deviation: FloatArray | float) -> FloatA
 def fit_laws(parts: tuple[ReportParts, ...], epsilon_g: float) -> list[ErrorLaw]:
     """Return one `ErrorLaw` per report, fitted by maximum likelihood; all reports of a block have the same law.
 
-    A block is a range of consecutive reports (`growing_blocks`).
+    `parts` holds the decomposed reports of one person. A block is a range of consecutive reports (`growing_blocks`).
     """
     laws: list[ErrorLaw] = []
     guess: ErrorLaw | None = None

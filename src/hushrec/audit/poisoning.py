@@ -27,7 +27,7 @@ GOAL = 3.0  # norm that promoters aim at, in multiples of the longest item vecto
 
 @dataclass(frozen=True, eq=False)
 class Promoter:
-    """A malicious device that moves one item's vector in a direction that people like, so that the item ranks first.
+    """A malicious device that moves the vector of item `target` in a `direction` that people like, to rank it first.
 
     Its gradients are not longer than the server's norm bound (`bound`). The vector that it aims at is at most a few
     times (`GOAL`) as long as the longest item vector, so that honest devices still accept the table.

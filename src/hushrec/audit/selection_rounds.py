@@ -83,7 +83,8 @@ def _areas(
 ) -> tuple[float, float]:
     """Return two AUCs for one person: with permanent bits, and without them, if every round draws its items anew.
 
-    `rated` holds the rated items, `counted` those within the profile cap, and `chances` the selection probabilities.
+    `rated` holds the rated items, `counted` those within the profile cap, `chances` the selection probabilities, and
+    `bits` the permanent bits of all items.
     """
     labels, own = np.zeros((2, len(bits)), dtype=bool)
     labels[rated] = own[counted] = True

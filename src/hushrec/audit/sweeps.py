@@ -45,7 +45,7 @@ def check_sweeps(settings: Sequence[Settings], kinds: Sequence[str]) -> None:
 
 
 def swept(found: Audit, ratings: Ratings, settings: Sequence[Settings], kinds: Sequence[str]) -> Audit:
-    """Return the audit extended by the curves of the sweeps in `kinds`, run under the last protocol of `settings`."""
+    """Return the audit `found` with the curves of the sweeps in `kinds`, run under the last protocol of `settings`."""
     check_sweeps(settings, kinds)
     curves, about, last = dict(found.curves), dict(found.about), settings[-1]
     for kind in kinds:

@@ -18,7 +18,10 @@ from hushrec.audit.rating_levels import RatingLevels
 
 @dataclass(frozen=True)
 class ValueScore:
-    """The scoring of guessed ratings on one scale; `blind` is the guess for a rating that the attack does not guess."""
+    """The scoring of guessed ratings on the scale `levels`.
+
+    `blind` is the guess for a rating that the attack does not guess.
+    """
 
     levels: RatingLevels
     blind: float

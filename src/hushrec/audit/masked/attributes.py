@@ -47,7 +47,7 @@ def attack_attributes(run: Watched) -> list[Finding]:
 def attack_timing(run: Watched) -> list[Finding]:
     """Return how well the time that a device needs for its tables reveals its number of ratings.
 
-    Return an empty list if the run has no clock.
+    Return an empty list if `run.clock` is None.
     """
     if run.clock is None:
         return []

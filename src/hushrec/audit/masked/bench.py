@@ -52,7 +52,8 @@ def attack_masked(
 ) -> Outcome:
     """Train once and attack the run; return the findings, and the other entries of the audit's record of this run.
 
-    `people` holds known attributes of all people, `clock` returns the time in seconds, and `say` reports progress.
+    `people` holds known attributes of all people, `clock` returns the time in seconds, and `say` is called before every
+    step.
     """
     say("training", 0)
     task = settings.make_task(ratings)

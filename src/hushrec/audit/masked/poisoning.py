@@ -50,7 +50,7 @@ class PoisonedEngine(CpuMaskedEngine):
         return codes
 
     def passes(self, one: Round, totals: list[Table]) -> bool:
-        """Return whether the sums pass the server's checks.
+        """Return whether the sums of round `one` pass the server's checks.
 
         The checks are that honest tables can have such large sums, and that the sums fit what earlier rounds learned.
         """
