@@ -140,7 +140,8 @@ def _kinds() -> dict[str, type]:
 def _check_value(file: str, place: str, key: str, value: Any) -> None:
     """Check that a value, or every entry of a list of values, has the type of its key.
 
-    `place` is the position of the key in the file, for error messages. Entries of `groups` are checked by `_groups`.
+    `file` and `place`, the position of the key in the file, are for error messages. Entries of `groups` are checked
+    by `_groups`.
     """
     kinds = _kinds()
     if key == "groups":

@@ -93,7 +93,8 @@ class GridResult:
     """The results of a grid, with one row per run in the order of `Grid.runs`; errors are on the scale 1 to 5.
 
     `curve` has the first metric of each round, and `metrics` all metrics of the last round. `value_rho` has the median
-    and the maximum over users of the measured privacy loss ρ.
+    and the maximum over users of the measured privacy loss ρ. `bytes_per_client_round` is the mean number of bytes
+    that one device sends in a round, and `about` describes the machine, the versions and the runs.
     """
 
     curve: FloatArray  # (n_runs, rounds): RMSE or AUC; NaN if it was not measured
@@ -235,7 +236,7 @@ def _empty_result(grid: Grid, about: dict[str, Any]) -> GridResult:
 
 
 def _batches(grid: Grid, missing: Sequence[int], fitting: int, splits_at_once: int | None) -> Iterator[Sequence[int]]:
-    """Yield batches of the runs in `missing`: `splits_at_once` splits at a time, and at most `fitting` runs."""
+    """Yield batches of the run numbers in `missing`: `splits_at_once` splits at a time, and at most `fitting` runs."""
     splits = sorted({grid.runs[number]["split"] for number in missing})
     for some in _pieces(splits, splits_at_once or len(splits)):
         numbers = [number for number in missing if grid.runs[number]["split"] in set(some)]
@@ -243,15 +244,19 @@ def _batches(grid: Grid, missing: Sequence[int], fitting: int, splits_at_once: i
 
 
 def bytes_needed(grid: Grid, n_runs: int) -> float:
-    """Return how many bytes `n_runs` runs of `mf` read in all rounds: training values twice, permanent bits once.
+    """Return how many bytes `n_runs` runs of `mf` read: per round, training values twice and permanent bits once.
 
-    Divided by the seconds, this is a memory bandwidth. Runs with the same training set may read it from the cache.
+    The result is for all rounds; divided by the seconds, it is a memory bandwidth. Runs with the same training set may
+    read the set from the cache.
     """
     return float(9 * grid.n_users * grid.n_items * n_runs * grid.runs[0]["rounds"])
 
 
 def _run_batch(grid: Grid, numbers: Sequence[int], result: GridResult, device: str, kernels: str | None) -> float:
-    """Run the runs `numbers` in one batch, write their rows into `result`, and return the seconds spent in rounds."""
+    """Run the grid's runs with these `numbers` in one batch, and fill their rows of `result`.
+
+    Return the seconds spent in rounds.
+    """
     from hushrec.engines.gpu.engine import GpuBatch
 
     runs = [grid.runs[number] for number in numbers]

@@ -40,7 +40,10 @@ SPLITS_AT_ONCE = 5  # splits of one batch on engine gpu; results are saved after
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Prepared:
-    """An experiment that is ready to run: its data, and the checked plans of all its runs."""
+    """An experiment that is ready to run: its data, and the checked plans of all its runs.
+
+    `data_dir` is searched for named data sets first.
+    """
 
     experiment: Experiment
     ratings: Ratings
@@ -60,7 +63,8 @@ def prepare(
 ) -> Prepared:
     """Read an experiment file, load its data, and check every run.
 
-    `reading` overrides the file's options for reading the data. `n_splits` limits the number of splits.
+    `data_dir` is searched for named data sets first. `reading` overrides the file's options for reading the data, and
+    `n_splits` limits the number of splits.
     """
     experiment = read_experiment(path)
     if reading:
@@ -157,7 +161,7 @@ def _run_on_cores(prepared: Prepared, parts: Path, jobs: int, progress: Progress
 
 
 def _results(prepared: Prepared, waiting: Sequence[int], jobs: int) -> Iterator[tuple[int, Record]]:
-    """Yield the number and the record of each plan in `waiting`, run by `jobs` processes; with 0, by the cluster."""
+    """Yield the number and the record of each plan in `waiting`, run by `jobs` processes; if 0, by the Ray cluster."""
     if jobs == 0:
         from hushrec.engines.ray.grid import run_all
 
@@ -328,7 +332,7 @@ def _grid_row(result: GridResult, place: int, stretch: float) -> Record:
 
 
 def _grid_key(run: RunSettings) -> tuple[Any, ...]:
-    """Return a key that identifies a run in a grid: the values of all declared options, with None for False."""
+    """Return a key that identifies a run in a grid: the values of all declared options; False counts as not set."""
     values = (run.get(name) for name in ("model", "protocol", "split_seed", "seed", *declared_options()))
     return tuple(None if value is False else value for value in values)
 

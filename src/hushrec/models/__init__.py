@@ -24,9 +24,10 @@ class ModelDeclaration:
     `from_options(options, **facts)`. The facts are keyword arguments with public knowledge about the items.
     `item_facts` is the import path of a function (ratings, options) → facts for a data set; `sent_facts` is the import
     path of a function (attributes, titles, details) → facts for the catalogue that a server sends. `lists` tells people
-    how recommendation lists are sorted. `without_privacy` holds the defaults of options that differ under a protocol
-    without privacy. A plug-in model lists the protocols that can train it in `spoken_by`, and the engines that can
-    compute it in `engines`; other protocols and engines refuse it.
+    how recommendation lists are sorted. `public_ratings` says whether the model also learns from public ratings.
+    `without_privacy` holds the defaults of options that differ under a protocol without privacy. A plug-in model lists
+    the protocols that can train it in `spoken_by`, and the engines that can compute it in `engines`; other protocols
+    and engines refuse it.
     """
 
     name: str
@@ -43,7 +44,10 @@ class ModelDeclaration:
     engines: tuple[str, ...] = ()  # empty means every engine of the protocol
 
     def make(self, options: dict[str, Any], ratings: Any) -> Any:
-        """Return the model with these options for the items of a data set; raise if it cannot use public ratings."""
+        """Return the model with these options for the items of a data set.
+
+        Raise `ParameterError` if `ratings` include public ratings and the model cannot use them.
+        """
         if ratings.public is not None and not self.public_ratings:
             raise ParameterError(f"model {self.name} cannot use public ratings. Leave public out, or use model gp.")
         facts = {} if self.item_facts is None else imported(self.item_facts)(ratings, options)

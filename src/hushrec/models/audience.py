@@ -41,7 +41,10 @@ DAMPING = 1.5  # κ: a person's choice can vary more than the population's
 
 
 class Description(NamedTuple):
-    """The public parameters of descriptions: a person's description summarizes the items that the person chose."""
+    """The public parameters of descriptions: a person's description summarizes the items that the person chose.
+
+    In the formula of this module, `rows` are p_j, `base` is b, `slope` is s, and `shape` is (o, usual, limit).
+    """
 
     rows: FloatArray  # p_j, (n_items, K)
     base: FloatArray  # b, (K,)
@@ -107,8 +110,8 @@ def _fill_description(total, n_summed, n_met, description, out):  # type: ignore
 class Ranking(NamedTuple):
     """The public arrays and weights that `score_items` needs in addition to a `Description`.
 
-    In the formula of this module, `places` are x_j, `crowd` is g_j, `features` are y_j with variances λ, and `shape` is
-    (β, γ, θ, c).
+    In the formula of this module, `log_counts` are log n_j, `audiences` a_j, `places` x_j, `crowd` is g_j, `features`
+    are y_j with `variances` λ, and `shape` is (β, γ, θ, c).
     """
 
     log_counts: FloatArray  # log n_j, (n_items,)
@@ -182,7 +185,7 @@ def choice_of(log_weights):  # type: ignore[no-untyped-def]
 def feature_variances(log_counts, features):  # type: ignore[no-untyped-def]
     """Return the mean square of each feature over everybody's items, `(n_features,)`.
 
-    `log_counts` holds the logarithm of each item's number of people.
+    `log_counts` holds the logarithm of the number of people who chose each item.
     """
     chances = choice_of(log_counts)
     found = np.zeros(len(features))
@@ -220,7 +223,8 @@ def preferred(items, ranking):  # type: ignore[no-untyped-def]
 def score_items(items, description, ranking, kernel):  # type: ignore[no-untyped-def]
     """Return the score of every item for a person who chose `items`, `(n_items,)`; log popularity if there are none.
 
-    The beginning of this module has the formula; `own_density` explains `kernel`.
+    The beginning of this module has the formula, `Description` and `Ranking` hold its public arrays, and `own_density`
+    explains `kernel`.
     """
     scores = ranking.log_counts.copy()
     if len(items) == 0:

@@ -59,7 +59,7 @@ class AudiencePredictor(Predictor):
         return found
 
     def scores(self, users: IntArray) -> FloatArray:
-        """Return the score of every item for each user; users without items get popularity as scores."""
+        """Return the score of every item for each user; users without items get log popularity as scores."""
         people = np.ascontiguousarray(users, dtype=np.int64)
         found = np.empty((len(people), len(self.table.log_counts)))
 
@@ -70,13 +70,13 @@ class AudiencePredictor(Predictor):
         return found
 
     def likeness(self, item: int) -> FloatArray:
-        """Return the similarity of every item to `item`, `(n_items,)`: from 1 for equal columns down to 0."""
+        """Return the similarity of every item to `item`, `(n_items,)`: from 1 for equal `places` (x_j) down to 0."""
         found = np.empty(len(self.table.log_counts))
         fill_kernel(item, self.table.places, found)
         return found
 
     def released_support(self) -> FloatArray:
-        """Return the denoised number of people who chose each item; people with many items count less."""
+        """Return the denoised number of people who chose each item; by clipping, people with many items count less."""
         return self.table.counts
 
     def of_profile(self, items: IntArray, values: FloatArray) -> ProfilePredictions:
@@ -117,7 +117,10 @@ class AudiencePredictor(Predictor):
 
 @njit(cache=True, nogil=True)
 def _score_people(people, first, stop, description, ranking, kernel, ratings, found):  # type: ignore[no-untyped-def]
-    """Fill rows `first` … `stop` − 1 of `found` with the scores of all items for people[first:stop]."""
+    """Fill rows `first` … `stop` − 1 of `found` with the scores of all items for people[first:stop].
+
+    `ratings` has everybody's items; `score_items` explains `description`, `ranking` and `kernel`.
+    """
     for place in range(first, stop):
         user = people[place]
         items = ratings.items[ratings.starts[user] : ratings.starts[user + 1]]

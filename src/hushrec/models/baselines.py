@@ -37,8 +37,8 @@ def fit_biases(
 ) -> tuple[FloatArray, FloatArray]:
     """Return the user biases b_u and item biases b_i that minimize Σ (r − b_u − b_i)² + λ (Σ b_u² + Σ b_i²).
 
-    Here r are the `residuals` and λ is `penalty`. The minimum solves one sparse, positive definite linear system. A
-    user or item without ratings gets bias 0.
+    Here r are the `residuals`, ratings minus their mean, and λ is `penalty`. The minimum solves one sparse,
+    positive definite linear system. A user or item without ratings gets bias 0.
     """
     counts = sparse.csr_array((np.ones(len(users)), (users, items)), shape=(n_users, n_items))
     system: sparse.csr_array[np.float64] = sparse.block_array(

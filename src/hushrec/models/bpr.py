@@ -33,7 +33,10 @@ class PairwiseRanking(MatrixFactorization):
         return 0.3 * rng.random((count, self.n_factors))
 
     def errors(self, values: FloatArray, scores: FloatArray) -> FloatArray:
-        """Return the error 1 / (1 + exp(x)) of each pair, where x in `scores` is the rated minus the unrated score."""
+        """Return the error 1 / (1 + exp(x)) of each pair of a rated and an unrated item; `values` is not used.
+
+        x, an entry of `scores`, is the score of the rated item minus that of the unrated item.
+        """
         return np.asarray(expit(-scores))
 
     def selected_errors(
@@ -41,8 +44,9 @@ class PairwiseRanking(MatrixFactorization):
     ) -> FloatArray:
         """Return the error of each selected item in its pair: +s if the item is rated, −s if it is unrated.
 
-        s = 1 / (1 + exp(x)), where x is the score of the pair's rated item minus that of its unrated item. This is
-        Lemma 2 of [SDCF], with η_t for its η_0. Departs from the sentence before that lemma, which swaps the signs.
+        s = 1 / (1 + exp(x)), where x is the score of the pair's rated item minus that of its unrated item. `item_rows`
+        are the vectors of the selected items, `partner_rows` those of the other items of the pairs. This is Lemma 2 of
+        [SDCF], with η_t for its η_0. Departs from the sentence before that lemma, which swaps the signs.
         """
         sign = np.where(is_rated, 1.0, -1.0)
         return np.asarray(sign * expit(-sign * self.predict(user_vector, item_rows - partner_rows)))

@@ -24,14 +24,19 @@ BoolArray = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class ColdStart:
-    """The cold-start predictor of a run: it knows which people and items have no training ratings."""
+    """The cold-start predictor of a run.
+
+    `own_means` holds the mean rating of each user, NaN without ratings. `untouched` says for each item whether its
+    vector still has its initial value.
+    """
 
     own_means: FloatArray = field(repr=False)  # (n_users,) mean rating on the scale 1 to 5; NaN without ratings
     untouched: BoolArray = field(repr=False)  # (n_items,) whether the item's vector still has its initial value
 
     def settle_pairs(self, predicted: FloatArray, rows: FloatArray, users: IntArray, items: IntArray) -> FloatArray:
-        """Return the predictions of (user, item) pairs, with cold-start values if the user or the item is unseen.
+        """Return the predictions of (user, item) pairs.
 
+        Cold-start values replace the predictions for users without ratings and for items whose vectors never changed.
         `predicted` holds the products of user and item vectors, `rows` the item vectors.
         """
         newcomers, unknown = np.isnan(self.own_means[users]), self.untouched[items]
@@ -41,9 +46,10 @@ class ColdStart:
         return found
 
     def settle_table(self, predicted: FloatArray, rows: FloatArray, users: IntArray) -> FloatArray:
-        """Return predictions of all items, `(len(users), n_items)`, with cold-start values for unseen users and items.
+        """Return predictions of all items for these users, with cold-start values as in `settle_pairs`.
 
-        `predicted` holds the products of user and item vectors, `rows` the item vectors.
+        The result has the shape `(len(users), n_items)`. `predicted` holds the products of user and item vectors,
+        `rows` the item vectors.
         """
         found = np.where(self.untouched, self.own_means[users][:, None], predicted)
         newcomers = np.isnan(self.own_means[users])
@@ -52,7 +58,7 @@ class ColdStart:
         return found
 
     def _for_newcomers(self, rows: FloatArray) -> FloatArray:
-        """Return the predictions for a person without ratings, `(n_items,)`."""
+        """Return the predictions for a person without ratings, `(n_items,)`; `rows` holds the item vectors."""
         moved = rows[~self.untouched] if not self.untouched.all() else rows
         typical = moved.mean(axis=0)
         return np.where(self.untouched, float((moved @ typical).mean()), rows @ typical)

@@ -188,16 +188,17 @@ class FactorizationMachine(MatrixFactorization):
     def move_items(self, table: FloatArray, sums: FloatArray, counts: IntArray, prior: FloatArray) -> FloatArray:
         """Return the public table after one round's reports.
 
-        The row of an item or an attribute changes by the mean over the reports of the items that have it; the constant
-        w_0 changes by the mean over all reports. With (s, S², S³) = Σ η N e (1, u², u³) over the reports of one item, a
-        row (w, v², v³) gets the sum, over the items that have it, of
+        The row of an item changes by the mean over the item's gradients, the row of an attribute by the mean over the
+        gradients of all items with the attribute, and the constant w_0 by the mean over all gradients. With
+        (s, S², S³) = Σ η N e (1, u², u³) over the gradients of one item, a row (w, v², v³) gets the sum, over its item
+        or over the items with its attribute, of
 
             x s,     x (S² + s (e_1 − x v²)),     x (S³ (e_1 − x v³) + s (e_2 − x v³ (e_1 − x v³))),
 
-        divided by the number of these reports, minus the prior term of the row. Here x is the value of the attribute
+        divided by the number of these gradients, minus the prior term of the row. Here x is the value of the attribute
         for the item, 1 for the item's own row, and e_1 and e_2 are the item's symmetric polynomials of the same order
-        as v. Reports already contain the prior term of the item's row, so it is first removed from `sums`; w_0 has no
-        prior. The noise in the reports stays. `MatrixFactorization.move_items` explains the arguments.
+        as v. Gradients already contain the prior term of the item's row, so the term is first removed from `sums`; w_0
+        has no prior. The noise in the gradients stays. `MatrixFactorization.move_items` explains the arguments.
         """
         items, columns = self._split(table)
         data = sums + counts[:, None] * prior * items
@@ -266,11 +267,14 @@ def _power_sum(items: FloatArray, columns: FloatArray, x: Sparse, part: slice, p
 
 
 def _mean_move(rows: FloatArray, sums: FloatArray, counts: FloatArray | IntArray, prior: FloatArray) -> FloatArray:
-    """Return rows moved by the mean of their reports (sum / count) minus the prior term; with count 0 unchanged."""
+    """Return rows moved by the mean of their gradients, sum / count, minus `prior` · row; with count 0 unchanged."""
     touched = (counts > 0)[:, None]
     return np.where(touched, rows + sums / np.maximum(counts, 1)[:, None] - prior * rows, rows)
 
 
 def sent_columns(attributes: FloatArray | None, titles: Sequence[str], details: FloatArray | None) -> dict[str, Any]:
-    """Return the keyword arguments of `FactorizationMachine.from_options` for the attributes that a server sends."""
+    """Return the keyword arguments of `FactorizationMachine.from_options` for the attributes that a server sends.
+
+    Titles and details are not used.
+    """
     return {"attributes": attributes}

@@ -32,7 +32,8 @@ class ItemTable(NamedTuple):
     """The public table of model `gp`: the arrays from which ratings are predicted.
 
     `models.gp` defines offsets, rows, variances and kernel; `effect_variances` is the part of the variances that comes
-    from uncertainty about the item, and the arrays `title_…` are the fields of a `TitleRows`.
+    from uncertainty about the item, `log_counts` are the expected logarithms of the numbers of raters, and the arrays
+    `title_…` are the fields of a `TitleRows`.
     """
 
     offsets: FloatArray  # o_j on the scale 1 to 5, (n_items,)
@@ -268,7 +269,10 @@ def _predict_people(people, starts, wanted, first, stop, table, ratings, alphas,
 
 @njit(cache=True, nogil=True)
 def _predict_profile(items, values, table, n_words):  # type: ignore[no-untyped-def]
-    """Return each item's predicted rating and its deviation, `(n_items, 2)`, for a person with these ratings."""
+    """Return each item's predicted rating and its deviation, `(n_items, 2)`, for a person with these ratings.
+
+    `items` and `values` are the ratings, and `n_words` is the number of title columns.
+    """
     titles = (table.title_starts, table.title_columns, table.title_weights)
     kernel = (table.kernel[0], table.kernel[1])
     words = np.zeros(n_words)

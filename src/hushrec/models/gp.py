@@ -56,9 +56,10 @@ def taste_posterior(rows, residuals, precisions):  # type: ignore[no-untyped-def
 def held_out_residuals(rows, residuals, mean, covariance):  # type: ignore[no-untyped-def]
     """Return approximate leave-one-out residuals, `(h,)`: each rating minus its prediction from the other ratings.
 
-    The exact leave-one-out residual of a rating is its residual divided by 1 minus the rating's leverage. We divide by
-    1 minus the *mean* leverage, (L − tr V)/h for a covariance V of L rows, as generalized cross-validation does
-    [Golub1979]: half the work, the same accuracy (decision 0010).
+    `rows` and `residuals` are the arguments of `taste_posterior`, `mean` and `covariance` its results. The exact
+    leave-one-out residual of a rating is its residual divided by 1 minus the rating's leverage. We divide by 1 minus
+    the *mean* leverage, (L − tr V)/h for a covariance V of L rows, as generalized cross-validation does [Golub1979]:
+    half the work, the same accuracy (decision 0010).
     """
     h, length = rows.shape
     trace = 0.0
@@ -88,7 +89,10 @@ def predict_taste(mean, wanted, rows):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def taste_of(items, alpha, rows):  # type: ignore[no-untyped-def]
-    """Return the posterior mean taste of the linear model: the sum of the rated items' rows, weighted by `alpha`."""
+    """Return the posterior mean taste of the linear model: the sum of the rated items' rows, weighted by `alpha`.
+
+    `alpha` holds the weights α of the ratings, as `fit_process` defines them.
+    """
     found = np.zeros(rows.shape[1])
     for i in range(len(items)):
         for k in range(rows.shape[1]):
@@ -108,7 +112,7 @@ def transposed(rows, items):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def kernel_row(row, columns, kernel, out):  # type: ignore[no-untyped-def]
-    """Fill `out[i]` with x·x_i + a exp(−‖x − x_i‖²/2ℓ²), where x is `row`, x_i column i, and `kernel` is (a, ℓ²)."""
+    """Fill `out[i]` with x·x_i + a exp(−‖x − x_i‖²/2ℓ²); x is `row`, x_i is columns[:, i], and (a, ℓ²) is `kernel`."""
     amplitude, length_squared = kernel
     n = columns.shape[1]
     distance = np.zeros(n)
@@ -164,8 +168,8 @@ def fit_process(items, residuals, variances, rows, kernel, titles, words):  # ty
 def predict_mean(items, alpha, wanted, rows, kernel, titles, words):  # type: ignore[no-untyped-def]
     """Return the predicted rating minus the item's offset for each wanted item, `(n_wanted,)`.
 
-    It is the posterior mean: the sum of the kernel between the wanted item and each rated item, weighted by `alpha`.
-    `kernel_row` and `add_titles` explain `kernel`, `titles` and `words`.
+    It is the posterior mean: the sum of the kernel between the wanted item and each rated item, weighted by `alpha`,
+    the weights α of `fit_process`. `kernel_row` and `add_titles` explain `kernel`, `titles` and `words`.
     """
     found = np.zeros(len(wanted))
     columns = transposed(rows, items)
@@ -180,7 +184,7 @@ def predict_mean(items, alpha, wanted, rows, kernel, titles, words):  # type: ig
 
 @njit(cache=True, nogil=True)
 def predict_deviation(items, factor, wanted, rows, kernel, titles, words):  # type: ignore[no-untyped-def]
-    """Return the posterior standard deviation of the rating of each wanted item, `(n_wanted,)`.
+    """Return the posterior standard deviation of the expected rating of each wanted item, `(n_wanted,)`.
 
     For item j it is √(k_jj − k_jᵀ(K + diag v)⁻¹k_j), where k_j is the kernel between j and the rated items. `factor` is
     the Cholesky factor of K + diag v; `kernel_row` and `add_titles` explain `kernel`, `titles` and `words`.
@@ -198,7 +202,7 @@ def predict_deviation(items, factor, wanted, rows, kernel, titles, words):  # ty
 
 @njit(cache=True, nogil=True)
 def prior_variance(item, rows, kernel, titles):  # type: ignore[no-untyped-def]
-    """Return an item's prior variance k(j, j): the squared norms of its row and title row, plus the amplitude."""
+    """Return an item's prior variance k(j, j): the squared norms of its row and title row, plus the amplitude a."""
     starts, _, weights = titles
     total = kernel[0]
     for k in range(rows.shape[1]):

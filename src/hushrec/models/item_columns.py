@@ -32,7 +32,8 @@ _NUMERALS = frozenset("ii iii iv v vi vii viii ix x 2 3 4 5 6 7 8 9 10".split())
 class ItemColumns:
     """The taste columns and detail columns of all items, each with mean 0 over the items, and their title rows.
 
-    `n_unlisted` items are known only from ratings; `public` holds ratings that are public.
+    `n_unlisted` items appear in ratings but not in the items file. `scale_is_guessed` says whether the scale was
+    guessed from the ratings, and `public` holds ratings that are public.
     """
 
     taste: FloatArray = field(repr=False)  # (n_items, n_taste)
@@ -80,7 +81,7 @@ class ModelOfColumns:
 
     @property
     def n_attributes(self) -> int:
-        """The number of taste columns."""
+        """The number of taste columns, the public columns that a person may like or dislike."""
         return int(self.columns.taste.shape[1])
 
 

@@ -136,10 +136,11 @@ class MatrixFactorization:
         return data_weight * (errors @ item_rows) / len(errors) - user_vector * regularization
 
     def move_items(self, table: FloatArray, sums: FloatArray, counts: IntArray, prior: FloatArray) -> FloatArray:
-        """Return the public table with the mean of each item's reports added; items without reports do not change.
+        """Return the public table with the mean of each item's gradients added; items without gradients do not change.
 
-        `sums` `(n_items, item_width)` and `counts` `(n_items,)` are the sums and numbers of reports. `prior`, the step
-        size times the regularization, is not used here, because reports already contain the prior term. Departs from
-        [SDCF], Algorithm 2, which divides by one count of all reports.
+        `sums` `(n_items, item_width)` and `counts` `(n_items,)` are the sums and numbers of the gradients in a round's
+        reports, already multiplied by the step size. `prior`, the step size times the regularization, is not used here,
+        because the gradients contain the prior term. Departs from [SDCF], Algorithm 2, which divides by one count of
+        all gradients.
         """
         return table + sums / np.maximum(counts, 1)[:, None]

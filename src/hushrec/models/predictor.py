@@ -18,7 +18,11 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 
 class ProfilePredictions(NamedTuple):
-    """The predictions of every item for one person, who need not have taken part in training."""
+    """The predictions of every item for one person, who need not have taken part in training.
+
+    `scores` sort recommendation lists. `predicted` holds ratings on the scale 1 to 5, None for a model that ranks, and
+    `deviations` their standard deviations, None for a model without any.
+    """
 
     scores: FloatArray  # recommendation lists are sorted by these, (n_items,)
     predicted: FloatArray | None = None  # ratings on the scale 1 to 5, (n_items,); None for a model that ranks
@@ -41,7 +45,7 @@ class Predictor(Protocol):
         """Return the similarity of every item to `item`, `(n_items,)`, from −1 to 1, for explanations."""
 
     def likeness_between(self, items: IntArray, others: IntArray) -> FloatArray:
-        """Return the similarities of `items` and `others`, `(len(items), len(others))`, as `likeness` has them."""
+        """Return the similarities of `items` and `others`, `(len(items), len(others))`, as `likeness` defines them."""
         return np.array([self.likeness(int(item))[others] for item in items]).reshape(len(items), len(others))
 
     def deviations(self, user: int) -> FloatArray | None:
@@ -49,7 +53,7 @@ class Predictor(Protocol):
         return None
 
     def released_support(self) -> FloatArray | None:
-        """Return each item's number of ratings as the protocol released it, `(n_items,)`; None if it did not."""
+        """Return each item's number of ratings as the protocol released it, `(n_items,)`; None without a release."""
         return None
 
     def of_profile(self, items: IntArray, values: FloatArray) -> ProfilePredictions | None:
@@ -66,7 +70,11 @@ class Predictor(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class VectorPredictor(Predictor):
-    """The predictor of models `mf`, `bpr` and `fm`, from user vectors and item vectors."""
+    """The predictor of models `mf`, `bpr` and `fm`, from user vectors and item vectors.
+
+    `cold` predicts for people without ratings and for items whose vectors never changed. It is None if the model has no
+    such fallback.
+    """
 
     model: MatrixFactorization
     user_vectors: FloatArray = field(repr=False)  # (n_users, user_width)

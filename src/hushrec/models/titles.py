@@ -30,7 +30,10 @@ _NUMERALS = frozenset("i ii iii iv v vi vii viii ix x 2 3 4 5 6 7 8 9 10 part ep
 
 @dataclass(frozen=True, eq=False)
 class TitleRows:
-    """The sparse title rows of items: row j has the entries `starts[j]` … `starts[j + 1]` − 1 of the other arrays."""
+    """The sparse title rows of items: row j has the entries `starts[j]` … `starts[j + 1]` − 1 of the other arrays.
+
+    `columns` holds the columns of the entries, one per word or series, and `weights` their values.
+    """
 
     starts: IntArray  # (n_items + 1,)
     columns: IntArray  # rising within each row

@@ -36,7 +36,10 @@ HOW_TO_READ = (
 
 
 def audit_sections(record: Record) -> list[Section]:
-    """Return three page sections: the best attack on each target, every attack, and the claim that each one tests."""
+    """Return three page sections: the best attack on each target, every attack, and the claim that each attack tests.
+
+    A target is what attacks try to recover, such as the values of ratings.
+    """
     protocols = list(record["worst"])
     worst = [
         [TARGETS[target], *(worst_cell(record["worst"][protocol].get(target)) for protocol in protocols)]
@@ -57,7 +60,7 @@ def audit_sections(record: Record) -> list[Section]:
 
 
 def audit_words(record: Record) -> list[str]:
-    """Return sentences about an audit: what it is, how ratings are scored, and whether each guarantee held."""
+    """Return sentences about an audit: what it is, how guessed ratings are judged, and whether each guarantee held."""
     kind = record.get("ratings") if find_model(record["model"]).predicts == "rating" else None
     return [INTRODUCTION, *([f"{kind[0].upper()}{kind[1:]}."] if kind else []), *map(_verdict, *_runs(record))]
 
@@ -70,7 +73,8 @@ def _runs(record: Record) -> tuple[list[str], list[Record]]:
 def _verdict(label: str, run: Record) -> str:
     """Return a sentence on whether any attack contradicts the guarantee of a run.
 
-    For a run without noise, which has no guarantee, it says how many people are exposed.
+    For a run without noise, which has no guarantee, the sentence says what percentage of the people have rated an item
+    that nobody else has rated. `label` names the run.
     """
     if run["budget"]["epsilon"] == "inf":
         exposed = f"{run['people_with_a_rare_item']:.1%} of the people have rated an item that nobody else has rated"
@@ -86,13 +90,20 @@ def _unbroken(cell: str) -> str:
 
 
 def worst_cell(found: Record | None) -> str:
-    """Return the text of a cell about the most successful attack: metric, value and name; empty without an attack."""
+    """Return the text of a cell about the most successful attack: metric, value and name.
+
+    `found` is the attack's entry in the audit's record, or None for an empty cell.
+    """
     return "" if found is None else f"{found['metric'].replace('_', ' ')} {found['value']:.3f}: {found['name']}"
 
 
 @dataclass(frozen=True)
 class AttackRow:
-    """One row of the table of attacks: an attack and a metric (`measure`), with a cell for every protocol."""
+    """One row of the table of attacks: an attack and a metric (`measure`), with a cell for every protocol.
+
+    `target` is what the attack tries to recover, `chance` the metric of a guess that uses no message, and `claim` the
+    privacy claim that the attack tests.
+    """
 
     target: str
     name: str
@@ -103,7 +114,10 @@ class AttackRow:
 
 
 def attack_rows(record: Record) -> list[AttackRow]:
-    """Return one row for every attack and metric, ordered by target; a cell is empty if the attack does not apply."""
+    """Return one row for every attack and metric, ordered by target (what attacks recover).
+
+    A cell is empty if the attack does not apply to its protocol.
+    """
     protocols = list(record["worst"])
     found: dict[tuple[str, str, str], dict[str, Record]] = {}
     for attack in sorted(record["attacks"], key=lambda attack: list(TARGETS).index(attack["target"])):

@@ -168,7 +168,7 @@ def _is_private(setting: Setting) -> bool:
 
 
 def _is_noisy(setting: Setting) -> bool:
-    """Return whether the setting is one with noise on ratings, as in ISGLD."""
+    """Return whether the setting's protocol adds noise to ratings, as ISGLD does."""
     return "epsilon" in setting.levels and "epsilon_i" not in setting.levels
 
 

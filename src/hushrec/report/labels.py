@@ -51,7 +51,10 @@ def told_apart(labels: Sequence[str], shapes: Sequence[Record]) -> list[str]:
 
 
 def _differences(shape: Record, group: Sequence[Record]) -> str:
-    """Return in words the settings in which a run differs from the other runs with the same label."""
+    """Return in words the settings in which a run differs from the other runs with the same label.
+
+    `shape` holds the settings of the run, and `group` those of all runs with the label.
+    """
     names = [name for name in {**WORDS, **shape} if len({repr(other.get(name)) for other in group}) > 1]
     return "".join(f", {_in_words(name, shape[name])}" for name in names if name in shape)
 

@@ -24,7 +24,7 @@ PANELS = {"items": "rated items", "ratings": "ratings", "taste": "taste"}
 MARKS = (("D", 3), ("^", 2), ("s", 1), ("o", 0))  # shape and colour of the protocols, in the order of the registry
 OTHER = ("v", 4)  # shape and colour of the protocols of plug-ins
 CHEATING = "malicious"  # the first word of attacks by a server that does not follow its protocol
-LINE, POINTS = 0.038, 9  # height of a line of text: as a share of the panel, and in points
+LINE, POINTS = 0.038, 9  # height of a line of text: as a fraction of the panel, and in points
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,10 @@ def recovered(record: Record, protocol: str) -> dict[str, Recovered]:
 
 
 def leakage_record(points: Sequence[Point], lines: Mapping[str, float], about: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a plot as a record for a JSON file: its points, its lines, and `about`, which describes data and runs."""
+    """Return a plot as a record for a JSON file: its points, its lines, and `about`, which describes data and runs.
+
+    `lines` holds the test errors of non-personal models by name.
+    """
     return {**about, "points": [asdict(point) for point in points], "lines": dict(lines)}
 
 
@@ -158,7 +161,7 @@ def _window(points: Sequence[Point], lines: Mapping[str, float]) -> tuple[float,
 
 
 def _name_lines(axes: Any, lines: Mapping[str, float], low: float, high: float) -> None:
-    """Write the name of each line to the right of the last panel, with close names moved apart."""
+    """Write the names of the `lines` (non-personal models) to the right of the last panel, close names moved apart."""
     taken = -float("inf")
     for name, value in sorted(lines.items(), key=lambda pair: pair[1]):
         taken = max(value, taken + 0.045 * (high - low))

@@ -114,7 +114,8 @@ def make_page(
 ) -> str:
     """Return the HTML of the page, rendered from the template `page.html`; Jinja2 escapes all text from runs.
 
-    `drawn` holds the plots of each study, and `made` is a line that says when and how the page was made.
+    `drawn` holds the plots of each study. `sections` and `figures` are shown in addition to the studies, and `made` is
+    a line that says when and how the page was made.
     """
     import jinja2
     from markupsafe import Markup

@@ -46,7 +46,8 @@ class Setting:
 
     `levels` holds the budget by name, such as "epsilon". `protects` says in words what the budget protects. `clamped`
     says whether noisy ratings were clipped to the scale (option `clamp`). `curve` is None for a protocol that only
-    served as a comparison. `n_diverged` counts the runs that diverged, which are not in `metrics`.
+    served as a comparison. `n_diverged` counts the runs that diverged, which are not in `metrics`. `groups` are the
+    groups of people with different budgets, if there are any, and `command` repeats the first run.
     """
 
     label: str

@@ -22,7 +22,8 @@ class Row:
     """One row of the table of a study: a setting, a baseline or a peer.
 
     `values` holds one cell per metric. `gap` is the difference from the best baseline; for errors, a negative gap is
-    better. `protects` says what the budget protects, and `better` whether a setting beats the best baseline.
+    better. `protects` says what the budget protects, `baseline` whether the row is a baseline or a peer, and `better`
+    whether a setting beats the best baseline.
     """
 
     name: str
@@ -88,7 +89,10 @@ def _baseline_row(study: Study, name: str, shown: list[str]) -> Row:
 
 
 def _numbers_row(numbers: dict[str, list[float]], name: str, shown: list[str], gap: str) -> Row:
-    """Return the row of a baseline; the cell of a metric that the baseline does not have is empty."""
+    """Return the row of a baseline; the cell of a metric that the baseline does not have is empty.
+
+    `numbers` holds the metrics by name, with one number per split, and `shown` the names of the metrics to show.
+    """
     values = [_mean_with_spread(numbers.get(measure)) for measure in shown]
     return Row(baseline_name(name), values, gap, "not a personal model", baseline=True, better=False)
 
@@ -105,7 +109,7 @@ def _peer_row(study: Study, name: str, shown: list[str]) -> Row:
 
 
 def _group_rows(study: Study, setting: Setting, shown: list[str]) -> list[tuple[float, Row]]:
-    """Return, for each budget group of a setting, its error and a row that shows it; empty without groups."""
+    """Return the error and the row of each budget group of a setting; empty without groups."""
     rows = []
     for group in setting.groups:
         mean = setting.mean(group.measure)

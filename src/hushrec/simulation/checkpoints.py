@@ -31,12 +31,13 @@ LISTS = ("curve", "tried")
 class Checkpoint:
     """The state of a run between two rounds: its settings, its measurements so far, and the state of its engine.
 
-    `data` is a hash of the data. With early stopping, `patience` describes the best round so far, and `best` holds its
-    model. `tried` holds the larger steps at which the run diverged.
+    `data` is a hash of the data, `curve` has one measurement per round, and `seconds` is the time spent in rounds. With
+    early stopping, `patience` describes the best round so far, and `best` holds the arrays of its predictor. `tried`
+    holds the larger steps at which the run diverged.
     """
 
     settings: dict[str, Any]  # of the folder's run; this checkpoint may be of a comparison with that run
-    data: str  # checksum of the training data
+    data: str  # checksum of all ratings, and of the items' attributes if the model uses them
     curve: list[dict[str, float]] = field(repr=False)
     patience: dict[str, Any] = field(repr=False)  # the best round on the validation part; empty without one
     seconds: float
@@ -82,7 +83,7 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
 
 
 def load_checkpoint(path: Path) -> Checkpoint | None:
-    """Return the checkpoint stored at `path`, or None if there is no file; raise `RunError` if it is damaged."""
+    """Return the checkpoint stored at `path`, or None if there is no file; raise `RunError` if the file is damaged."""
     try:
         header, _, content = path.read_bytes().partition(b"\n")
     except FileNotFoundError:

@@ -34,8 +34,9 @@ def held_out_metrics(
 
     `own` holds the training ratings. `users` and `items` are positions in the run's data, or -1 if unknown in training.
     `values` holds the true and `predicted` the predicted ratings, on the file's scale; `predicted` is None for a model
-    that ranks. All rows count in RMSE and MAE. Rows with an unknown user or item, and rows that were also in the
-    training part, are left out of the ranking metrics.
+    that ranks. All rows count in RMSE and MAE. The ranking metrics leave out rows with an unknown user or item, rows
+    that were also in the training part and, for a model that predicts ratings, ratings below the upper quarter of the
+    scale.
     """
     errors = {} if predicted is None or values is None else rating_metrics(predicted, values)
     liked = np.ones(len(users), dtype=np.bool_)
@@ -48,7 +49,8 @@ def held_out_metrics(
 def row_aucs(predictor: Predictor, own: Profiles, users: IntArray, items: IntArray) -> FloatArray:
     """Return, for each test row, the AUC of its item among all items that its user did not rate in training.
 
-    The AUC is NaN if the user or the item is unknown, or if the row was in the training part.
+    `own` holds the training ratings; `users` and `items` have one entry per row, -1 if unknown in training. The AUC is
+    NaN if the user or the item is unknown, or if the row was in the training part.
     """
     known = _may_be_listed(own, users, items)
     found = np.full(len(users), np.nan)
@@ -59,9 +61,9 @@ def row_aucs(predictor: Predictor, own: Profiles, users: IntArray, items: IntArr
 
 
 def _may_be_listed(own: Profiles, users: IntArray, items: IntArray) -> npt.NDArray[np.bool_]:
-    """Return a mask of the test rows that a list could contain.
+    """Return a mask of the test rows whose item a list for the row's user could contain.
 
-    User and item must be known, and the item must not be among the user's training items.
+    User and item must be known (not -1), and the item must not be among the user's training items in `own`.
     """
     n_items = len(own.support)
     owners = np.repeat(np.arange(len(own.starts) - 1), np.diff(own.starts))

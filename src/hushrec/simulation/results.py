@@ -295,7 +295,7 @@ def _best(scores: FloatArray, rated: IntArray, n: int) -> IntArray:
 
 
 def save(result: Result, folder: str | Path, *, replace: bool = False) -> None:
-    """Write a result to a run folder, which must be free unless `replace`.
+    """Write a result to a run folder, which must be new or empty unless `replace`.
 
     `run.json` is removed first and written last, so that its presence marks a complete folder. Use `replace` for a
     folder that this run has reserved: it may hold the run's checkpoints and files of an interrupted run.
@@ -406,14 +406,17 @@ FINAL_FILE = "final.npz"
 
 
 def save_final_model(folder: str | Path, final: Result) -> None:
-    """Store the model that was trained on all ratings in the folder of the run."""
+    """Store record and model of `final`, a result of training on all ratings, in the folder of the measured run."""
     arrays: dict[str, Any] = {"record": np.array(json.dumps(to_json(final.record))), **final.predictor.arrays()}
     with replacing(Path(folder) / FINAL_FILE) as file:
         np.savez_compressed(file, **arrays)
 
 
 def load_final_model(folder: str | Path, measured: Result) -> Result | None:
-    """Return the result that `save_final_model` stored, or None if there is no readable one."""
+    """Return the result that `save_final_model` stored in a run folder, or None if the folder has no readable one.
+
+    `measured` is the folder's own result, which has the same ratings.
+    """
     try:
         with np.load(Path(folder) / FINAL_FILE, allow_pickle=False) as arrays:
             model = {name: arrays[name] for name in arrays.files}

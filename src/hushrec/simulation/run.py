@@ -58,8 +58,8 @@ class Keep:
     def folder_for(self, run: "Run") -> Iterator[None]:
         """Reserve the folder while the run trains.
 
-        The folder must be free or, to resume, belong to an unfinished run with the same data and settings. Otherwise
-        raise `RunError`.
+        The folder must be new or empty or, to resume, belong to an unfinished run with the same data and settings.
+        Otherwise raise `RunError`.
         """
         if self.folder is None:
             yield
@@ -132,7 +132,7 @@ class Best:
     """
 
     round_number: int
-    cost: float  # the error on the validation part, or the negated score of a ranking
+    cost: float  # the RMSE on the validation part, or the negated AUC of a ranking
     metrics: dict[str, float]
     predictor: Predictor = field(repr=False)
 
@@ -144,7 +144,7 @@ class Best:
 def _best_of(run: "Run", checkpoint: Checkpoint) -> Best | None:
     """Return the best model so far from a checkpoint, or None for a run without a validation part.
 
-    Raise `ValueError` if its round is later than the checkpoint's.
+    Raise `ValueError` if the round of that model is later than the checkpoint's.
     """
     if run.validation is None:
         return None
@@ -192,7 +192,7 @@ class Run:
     def begin_again(self, tried: list[dict[str, float]]) -> None:
         """Reset the run with a smaller step than the last one in `tried`; do nothing if `tried` is empty.
 
-        `tried` holds the steps at which the run diverged, with the round.
+        `tried` holds the steps at which the run diverged, each with the round in which it diverged.
         """
         if tried:
             self.tried = tried
@@ -207,8 +207,8 @@ class Run:
     def train(self, progress: Progress | None) -> None:
         """Run all rounds, or until early stopping, and measure after each round.
 
-        A run that diverges starts again with a smaller step. If the step was given as a setting, or if all tries fail,
-        `Diverged` is raised.
+        `progress` is called after each round. A run that diverges starts again with a smaller step. If the model has
+        no step, if the step was given as a setting, or if all tries fail, `Diverged` is raised.
         """
         self.keep.restore(self)
         while True:
@@ -279,12 +279,12 @@ class Run:
         if self.validation is None:
             return
         found = measure(self.validation, self.engine)[self.task.headline]
-        cost = -found if self.validation.scale is None else found  # a ranking is better when larger
+        cost = -found if self.validation.scale is None else found  # a larger AUC is better
         if self.best is None or cost < self.best.cost:
             self.best = Best(self.engine.round_number, cost, metrics, self.engine.predictor())
 
     def compare(self, progress: Progress | None) -> dict[str, dict[str, Any]]:
-        """Train the protocols that this run is compared with, on the same split; return their metrics by protocol."""
+        """Train the protocols that this run is compared with, on the same split; return metrics and budget of each."""
         comparisons: dict[str, dict[str, Any]] = {}
         for protocol in self.settings.declared.compared_with:
             if protocol in protocols_of(self.settings.model):
@@ -294,9 +294,9 @@ class Run:
         return comparisons
 
     def _beside(self, other: "Run", progress: Progress | None) -> dict[str, Any]:
-        """Train another run and return its metrics and budget.
+        """Train `other`, a comparison for this run, and return its metrics, step and budget.
 
-        If the run diverges, all metrics are None, and the entry "diverged" has the error message.
+        If `other` diverges, all metrics are None, and the entry "diverged" has the error message.
         """
         try:
             other.train(progress)
@@ -331,7 +331,10 @@ class Run:
         return spent_budget(self.engine)
 
     def result(self, comparisons: dict[str, dict[str, Any]], *, interrupted: bool, seconds_in_all: float) -> Result:
-        """Return the run's result; `seconds_in_all` is the time with measurements and comparisons, for the record."""
+        """Return the run's result, whose record includes the `comparisons` that `compare` returned.
+
+        `seconds_in_all` is the time since the run was started or resumed, including measurements and comparisons.
+        """
         engine, settings, ratings = self.engine, self.settings, self.ratings
         split, scale = self.task.split, self.task.scale
         held_out = 0 if self.validation is None else len(self.validation.split.test)

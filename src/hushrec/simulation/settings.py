@@ -138,8 +138,9 @@ class Settings:
             raise ParameterError(f"patience must be at least 1 round, got {patience}.")
         if patience is not None and not any(option.name == "rounds" for option in self._options()):
             raise ParameterError(
-                f"patience must not be given with protocol {self.protocol}: its rounds are planned in advance, and its"
-                " budget does not cover choosing a round by exact ratings. Leave patience out."
+                f"patience must not be given with protocol {self.protocol}: its rounds are planned in advance, and"
+                " choosing the best round by its accuracy on real ratings would reveal more than the budget covers."
+                " Leave patience out."
             )
         if final and patience is not None:
             raise ParameterError(
@@ -221,7 +222,10 @@ class Settings:
         return self.declared_model.make(self.options, ratings)
 
     def among_items(self, ratings: Ratings) -> Ratings:
-        """Return the ratings with the protocol's set of items: the rated ones, or the whole catalogue."""
+        """Return the same ratings, with items numbered as the protocol requires.
+
+        A protocol that uses the whole catalogue numbers all items of the catalogue, others only the items with ratings.
+        """
         return ratings.with_catalogue() if self.declared.whole_catalogue else ratings
 
     def make_task(self, ratings: Ratings) -> Task:
@@ -239,7 +243,7 @@ class Settings:
     def as_record(self) -> dict[str, Any]:
         """Return every setting by name, including defaults, as JSON data.
 
-        A checkpoint can be resumed only by a run with the same record.
+        A run can resume a checkpoint only if all these values are equal for both.
         """
         common = {option.name: getattr(self, option.name) for option in COMMON}
         resolved = {**common, "engine": self.chosen_engine, **self.options, **self.make_protocol().chosen_options()}

@@ -19,7 +19,8 @@ from hushrec.simulation.training_problem import AnyProblem
 class HoldOut(NamedTuple):
     """Which ratings are held out for testing, by `kind`: "none", a "fifth" of all ratings, or "one" of each person.
 
-    `n_ratings` is the number of all ratings, and `seed` that of the split.
+    People with a single rating keep it for training if `kind` is "one". `n_ratings` is the number of all ratings, and
+    `seed` is the seed of the split.
     """
 
     kind: str  # none, fifth, one
@@ -50,7 +51,8 @@ class ShardPart:
     """A range of people in a folder of shards: those with the numbers `first` to `stop` − 1.
 
     The worker that runs the part reads their ratings. `places` maps the items of the shards to those of the run,
-    `scale` is None for a model that ranks, and `public` is the training problem without ratings.
+    `scale` is None for a model that ranks, `hold_out` says which ratings are test ratings, and `public` is the training
+    problem without ratings.
     """
 
     shards: Shards
@@ -103,9 +105,9 @@ class ShardPart:
 
 
 class Seen(NamedTuple):
-    """Numbers of ratings by person and item, and sums of ratings by item, from one pass over a part.
+    """Numbers of training ratings by person and by item, and their sums by item, of one part or of all parts together.
 
-    They count training ratings. `tested` has the number of test ratings of each item, and `n_cold` is the number of
+    `sums` are on the file's scale. `tested` has the number of test ratings of each item, and `n_cold` is the number of
     people who have only test ratings.
     """
 

@@ -56,6 +56,7 @@ def train_shards(
 
     Engine `cpu` holds one part of about `ratings_at_once` ratings in memory at a time. Engine `ray` spreads the parts
     over its cluster, whose workers must find the folder at the same path. `settings` are the arguments of `Settings`.
+    `progress` is called after each round, and `remark` with notes for the user.
     """
     started = time.perf_counter()
     shards = Shards(Path(folder).absolute())
@@ -98,7 +99,10 @@ def _crew(engine: str, ratings_at_once: int | None) -> Iterator[Crew]:
 
 
 class ShardedRun:
-    """A training run on shards. The process that coordinates it sees counts and sums, never a rating."""
+    """A training run on shards. This object holds counts and sums of ratings; only the workers of `crew` read ratings.
+
+    On engine `cpu` the workers run in this process, one after the other.
+    """
 
     def __init__(self, shards: Shards, settings: Settings, crew: Crew, remark: Remark | None) -> None:
         self.shards, self.settings, self.crew = shards, settings, crew
@@ -116,7 +120,7 @@ class ShardedRun:
         return ShardPart(self.shards, first, stop, self.ratings.places, self._scale, self._hold_out, self._public)
 
     def _see_everything(self) -> Seen:
-        """Return counts and sums over all ratings, from one pass over the shards."""
+        """Return counts and sums over all training ratings, from one pass over the shards."""
         borders, crew = self.shards.borders, self.crew
         n_parts = min(len(borders) - 1, crew.n_parts(self.shards.n_ratings))
         cuts = borders[np.arange(n_parts + 1) * (len(borders) - 1) // n_parts]

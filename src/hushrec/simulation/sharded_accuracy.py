@@ -20,7 +20,7 @@ Metrics = dict[str, float]
 
 
 class Accuracy:
-    """The measurement of a run on shards, part by part.
+    """The measurement of a run on shards, part by part, by the workers of `crew`.
 
     `seen` holds counts and sums over all parts. `among` holds the candidate items for a model that ranks, and is None
     for a model that predicts ratings.
@@ -32,8 +32,8 @@ class Accuracy:
     def measured(self, users: list[Any] | None, public: Arrays) -> tuple[Metrics, dict[str, Metrics]]:
         """Return the test metrics of the model, and those of each non-personal model by name.
 
-        `users` holds the user vectors of each part, or is None if the protocol has no user vectors. `public` is the
-        public table.
+        `users` holds a reference to the user vectors of each part, which `Crew.get` resolves, or is None if the
+        protocol has no user vectors. `public` is the public table.
         """
         seen = self._seen._replace(by_person=np.empty(0, np.int64))
         biases = None if self._among is not None else self.item_biases()
@@ -78,7 +78,7 @@ def right_side(worker: Any, seen: Seen) -> FloatArray:
     """Return this part's contribution to the right side of the linear system for item biases (see `item_biases`).
 
     For each item i it is the sum over raters u of d_ui − Σ_j d_uj / (n_u + λ). Here d is a rating minus the mean, n_u
-    is the number of ratings of u, and λ is `BIAS_PENALTY`.
+    is the number of ratings of u, and λ is `BIAS_PENALTY`. `worker` computes the part.
     """
     problem: AnyProblem = worker.part.load()
     residuals = problem.values - float(worker.part.scale.to_unit(seen.mean))

@@ -62,7 +62,7 @@ class Profiles:
 
 
 def by_user(users: IntArray, items: IntArray, n_users: int) -> tuple[IntArray, IntArray]:
-    """Return the offset of each user's first row, `(n_users + 1,)`, and the order of rows by user and item."""
+    """Return where each user's rows begin after sorting by user and item, `(n_users + 1,)`, and the sorting order."""
     counts = np.bincount(users, minlength=n_users)
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), np.lexsort((items, users))
 
@@ -132,7 +132,7 @@ class RatingTask:
         return Profiles.of(*self.training(), self.ratings.n_users, self.ratings.n_items)
 
     def released_baselines(self, support: FloatArray | None) -> dict[str, Metrics]:
-        """Return an empty dictionary: the counts that a run releases do not predict ratings."""
+        """Return an empty dictionary: `support`, the noisy counts that a run released, cannot predict ratings."""
         return {}
 
     def _test(self) -> tuple[IntArray, IntArray, FloatArray]:
@@ -152,7 +152,7 @@ class RankingTask:
 
     ratings: Ratings
     split: Split
-    starts: IntArray = field(repr=False)  # offsets of each user's training items in `items`
+    starts: IntArray = field(repr=False)  # where each user's training items begin in `items`
     items: IntArray = field(repr=False)
 
     def training(self) -> tuple[IntArray, IntArray, FloatArray]:

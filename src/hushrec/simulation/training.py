@@ -36,7 +36,8 @@ def train(
     `checkpoint_every` rounds. Ctrl-C writes a checkpoint of the latest complete round, and the model so far. `resume`
     continues from the checkpoint. The result is then bit for bit the same as without the interruption.
 
-    `remark` is called with notes for the user, such as a notice that code is being compiled.
+    `progress` is called after each round, with the metric so far. `remark` is called with notes for the user, such as a
+    notice that code is being compiled.
     """
     started = time.perf_counter()
     Settings(**settings)  # raises before the data is read

@@ -20,6 +20,7 @@ class TrainingProblem(Generic[ModelT, ProtocolT, TermsT]):
     """A training problem: ratings by user on the scale 1 to 5, with the model, the protocols and the terms of the run.
 
     User i rated `items[starts[i]:starts[i + 1]]`, ascending. `protocols` has one entry for all users, or one per user.
+    In a part of a larger problem, `first_user` is the number of the part's first user in the whole problem.
     """
 
     n_users: int
