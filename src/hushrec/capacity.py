@@ -41,11 +41,13 @@ SDCF_ROUNDS, SDCF_FACTORS, SDCF_REPORTS = 100, 50, 100
 class Measured:
     """Measured costs of parts of a round, in milliseconds and bytes, from which the costs of a run are estimated.
 
-    A test fits them again from the records that the comments name.
+    `device_ms` holds a, b and c of the module's formulas; `server_ms` the costs per report and per number of its table;
+    `…_session_ms` the fixed costs of HTTPS requests; `sdcf_device_ms` the costs per round and per item. A test fits all
+    of them again from the records that the comments name.
     """
 
     device_ms: tuple[float, float, float]  # a, b, c: capacity.json
-    server_ms: tuple[float, float]  # per report, and per number of its table: capacity.json
+    server_ms: tuple[float, float]  # capacity.json
     device_session_ms: float  # fixed cost of a device's round over HTTPS: masked-fleet.json
     server_session_ms: float  # fixed cost of a report for the server: masked-fleet.json
     bytes_per_neighbour: float  # u: masked-fleet.json
@@ -68,7 +70,7 @@ MEASURED = Measured(
 
 @dataclass(frozen=True)
 class Limit:
-    """The largest acceptable value of one cost of a round, and advice for a run that exceeds it."""
+    """The largest acceptable value (`most`) of one field of `Round` (`name`), and advice for a run that exceeds it."""
 
     name: str
     most: float
@@ -88,15 +90,17 @@ LIMITS = (
 class Round:
     """The estimated costs of one round for one device and for the server.
 
-    The server's costs do not include downloads of the public table, which a cache serves.
+    `server_cores` is the number of cores that are busy throughout the round, `server_gbit_up` what devices send in
+    Gbit/s, and `server_gb_sums` the memory for all open sums in GB. The server's costs do not include downloads of the
+    public table, which a cache serves.
     """
 
     device_mb_up: float
     device_mb_down: float
     device_seconds: float
-    server_cores: float  # number of cores that are busy throughout the round
-    server_gbit_up: float  # Gbit/s received from devices
-    server_gb_sums: float  # memory for all open sums, in GB
+    server_cores: float
+    server_gbit_up: float
+    server_gb_sums: float
 
 
 @dataclass(frozen=True)

@@ -84,6 +84,7 @@ class Comparison:
 
     `difference` is `first` − `second` of `metric`; `low` and `high` are its 95 % bootstrap interval over people.
     `p_value` is the result of a paired permutation test, which flips the signs of people's differences at random.
+    `people` is the number of people compared.
     """
 
     metric: str

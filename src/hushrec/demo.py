@@ -66,7 +66,7 @@ class Advice:
 
 @dataclass(frozen=True)
 class Demo:
-    """The results of a demo: its folder and report page, the trained runs, recommendations, attacks and duration."""
+    """The results of a demo: its folder and report page, trained runs, recommendations, leakage plot and duration."""
 
     folder: Path
     page: Path | None  # None if the extra `report` is not installed
@@ -86,7 +86,7 @@ def run_demo(
     """Train with every entry of `SETTINGS`, recommend to one person, and write runs, plots and `report.html` to `out`.
 
     Without the extra `report`, no plots and no page are written. The attacks run in the executor `beside` while this
-    process trains; without an executor they run afterwards. `rounds` replaces the rounds of gradient protocols.
+    process trains; without an executor they run afterwards. `rounds` is the number of rounds of gradient protocols.
     """
     options = SHAPE if rounds is None else {**SHAPE, "rounds": rounds}
     started = time.perf_counter()
@@ -125,10 +125,12 @@ def shaped(settings: dict[str, Any], shape: dict[str, Any]) -> dict[str, Any]:
 
 
 def attack(ratings: Ratings, shape: dict[str, Any], beside: Executor | None) -> Callable[[], list[Record]]:
-    """Start the attacks on every entry of `SETTINGS`; return a function that waits for them and returns their records.
+    """Prepare the attacks on every entry of `SETTINGS`; return a function that returns their records when it is called.
 
-    `shape` holds the options common to all runs. The records are in the order of `SETTINGS`. The executor `beside`
-    begins with the last entry, so that two processes do not compile the same kernels first.
+    `shape` holds the options common to all runs. The records are in the order of `SETTINGS`. With an executor `beside`,
+    the attacks start at once, those on the last entry first: this process trains from the first entry on, so that it
+    and the executor do not compile the same kernels at the same time. If `beside` is None, the returned function runs
+    the attacks.
     """
     fewer = {**shape, "rounds": min(shape["rounds"], ATTACKED_ROUNDS)}
     tasks = [partial(quick_audit, ratings, Settings(**shaped(settings, fewer))) for settings in SETTINGS.values()]

@@ -145,7 +145,7 @@ def shrink(scores: FloatArray, center: FloatArray, support: FloatArray, strength
 def _unrated_scores(
     score: Callable[[IntArray], FloatArray], users: IntArray, starts: IntArray, rated_items: IntArray
 ) -> FloatArray:
-    """Return these users' scores, with -inf for the items rated in training, as `ranking_metrics` has them."""
+    """Return these users' scores, with -inf for items rated in training; `ranking_metrics` explains the arguments."""
     scores = np.array(score(users), dtype=np.float64)
     who, cells = _cells_of(users, starts)
     scores[who, rated_items[cells]] = -np.inf

@@ -21,7 +21,7 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True, eq=False)
 class Shared:
-    """The data that several runs of an experiment share: facts about the experiment, its settings, and its splits."""
+    """The data that several runs of an experiment share: facts about it, its settings, and its splits by seed."""
 
     about: Record  # name, title, config, dataset, data, versions, machine
     settings: list[Record]  # label, model, protocol, engine, rounds, factors, step, budget, … of every setting
@@ -121,7 +121,8 @@ def read_stored(folder: str | Path) -> tuple[Shared, list[Record]]:
         return shared, [_deep(row) for row in pl.read_parquet(path / "runs.parquet").to_dicts()]
     except (OSError, ValueError, KeyError, TypeError, pl.exceptions.PolarsError) as error:
         raise RunError(
-            f"{path} must hold a readable experiment.json and runs.parquet ({type(error).__name__}). Run it again."
+            f"{path} must hold a readable experiment.json and runs.parquet ({type(error).__name__})."
+            " Run the experiment again."
         ) from None
 
 

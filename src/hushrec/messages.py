@@ -49,7 +49,7 @@ Message = TypeVar("Message")
 
 @dataclass(frozen=True)
 class Kind:
-    """A type of message that may cross the trust boundary between devices and servers."""
+    """A type of message that may cross the trust boundary: its tag on the wire, its class and its largest size."""
 
     tag: str
     message: type
@@ -92,7 +92,10 @@ def crosses(tag: str, *, largest: int) -> Callable[[type[Message]], type[Message
 @crosses("offer", largest=300_000)
 @dataclass(frozen=True, eq=False)
 class Offer:
-    """A server's offer to devices before they join: the run, its protocol, model and options, and its terms."""
+    """A server's offer to devices before they join: the run, its protocol, model and options, and its terms.
+
+    `server_key` is the public key by which devices check the server's signatures.
+    """
 
     run_id: str
     protocol: str

@@ -5,8 +5,8 @@
 
 The protocol (`ServerSide`) decides what is computed from the reports. Deadlines reach the server as calls of
 `close_phase`. Reports are processed in the order of the devices' names, so that the result does not depend on the order
-of arrival. A refused message leaves the server unchanged. Between rounds `state` describes the server completely; an
-open round is restored from its stored reports (`resume_round`).
+of arrival. A refused message leaves the server unchanged. Between rounds, `state` and the members describe the server
+completely; an open round is restored from its stored reports (`resume_round`).
 """
 
 import enum
@@ -104,12 +104,12 @@ class Server:
         return self._inbox.get(name)
 
     def enrol(self, name: Name) -> None:
-        """Let a device take part from the next round on."""
+        """Let a device take part from the next round on; raise `LocalProtocolError` while a round is open."""
         self._move(Event.ENROL)
         self._members.add(name)
 
     def replace_members(self, names: Collection[Name]) -> None:
-        """Let only these devices take part from the next round on."""
+        """Let only these devices take part from the next round on; raise `LocalProtocolError` while a round is open."""
         self._move(Event.ENROL)
         self._members = set(names)
 
@@ -214,8 +214,8 @@ class Server:
     ) -> None:
         """Restore a round that was open when the server stopped: open the next round, then close its phases again.
 
-        `attempt` and `members` are those of the open attempt. `closed` holds the reports of each phase that had been
-        closed in it.
+        `attempt` and `members` are those of the open attempt. `closed` holds the reports of each phase of this
+        attempt that had been closed.
         """
         asked = self._members if members is None else members
         self._open_round(asked)
@@ -234,7 +234,7 @@ class Server:
     # Keeping state ---------------------------------------------------------------------------------------------
 
     def state(self) -> State:
-        """Return the complete state of the server between two rounds."""
+        """Return the state of the server between two rounds, without its members; raise if a round is open."""
         if self._stage is not Stage.IDLE:
             raise LocalProtocolError("the state must be read while no round is open. Close all phases first.")
         return {**self.side.state, "round_number": np.array(self._round_number)}

@@ -37,7 +37,8 @@ class Table(NamedTuple):
 def add_people(first, stop, people, codes, table, stream, given, sums):  # type: ignore[no-untyped-def]
     """Add the integer tables of people `first` … `stop` − 1, without noise, to `sums` (one flat int64 vector).
 
-    Entries are rounded at random: with the uniform numbers in `given`, or with draws from `stream` if it is empty.
+    `codes` has the encodings of the blocks, and `table` the arrays from which entries are computed. Entries are rounded
+    at random: with the uniform numbers in `given` or, if `given` is empty, with draws from `stream`.
     """
     for person in range(first, stop):
         begin, end = people.starts[person], people.starts[person + 1]

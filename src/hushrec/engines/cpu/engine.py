@@ -1,7 +1,7 @@
 """The engine `cpu` for gradient protocols: it simulates all devices in compiled kernels, without an object per device.
 
 Random choices have the same distribution as on devices but are drawn faster. The selection is drawn for 64 items at a
-time, or as gaps between selected items. The noise of all reports of an item is drawn as one Gaussian, and fake errors
+time, or as gaps between selected items. The noise of all gradients of an item is drawn as one Gaussian, and fake errors
 by the inverse CDF. If this engine is given the `Draws` that engine `reference` recorded, it computes the same numbers
 up to rounding.
 
@@ -35,7 +35,10 @@ from hushrec.randomness import Purpose, SeededRandomness
 
 
 class _State(NamedTuple):
-    """The results of the rounds so far that later rounds depend on."""
+    """The results of the rounds so far that later rounds depend on.
+
+    `rho` is each user's privacy loss (zCDP), and `numbers_sent` the total size of all reports, in numbers.
+    """
 
     round_number: int
     vectors: Vectors
@@ -156,9 +159,9 @@ class CpuEngine(GradientEngine):
     def _known_noise(
         self, round_number: int, given: Given, pairing: Pairing, vectors: Vectors, draws: Mapping[int, Draws] | None
     ) -> Known:
-        """Return the noise of individual reports: of all users if `draws` are given, otherwise of recorded users.
+        """Return the noise of individual reports: of all users if `draws` are given, else of `record_users`.
 
-        `given` and `pairing` hold the same draws as the arrays that kernels take.
+        `given` and `pairing` are `draws` in the form that kernels take; without `draws`, they let the kernels draw.
         """
         users = sorted(draws) if draws is not None else self._record_users
         if not len(users):

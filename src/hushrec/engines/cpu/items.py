@@ -19,15 +19,15 @@ from hushrec.protocols.gradient.prediction import initial_item_vectors
 
 
 class Known(NamedTuple):
-    """The reports whose noise is drawn one by one, and not as one sum over all reports of an item.
+    """The gradients whose noise is drawn for each user, and not as one draw for all gradients of an item.
 
-    `noise` holds the sum of their noise for each item, `counts` their number, and `reports` the complete reports of
-    recorded users.
+    For each item, `noise` holds the sum of the noise of these gradients, and `counts` their number. `reports` holds, by
+    user, the complete reports of the users whose reports the engine keeps (`CpuEngine(record_users=…)`).
     """
 
     noise: FloatArray  # (n_items, width), or empty
     counts: IntArray  # (n_items,), or empty
-    reports: dict[int, GradientReport]  # of recorded users
+    reports: dict[int, GradientReport]
 
 
 NOTHING_KNOWN = Known(np.empty((0, 0)), np.empty(0, np.int64), {})
@@ -37,7 +37,7 @@ class Items:
     """The server's computations on the item vectors of one problem.
 
     Rows are padded for the kernels, and a factorization machine has further rows for attributes. `dtype` is the number
-    type of the item vectors and of the sums of reports.
+    type of the item vectors and of the sums of gradients.
     """
 
     def __init__(self, problem: GradientProblem, dtype: npt.DTypeLike = np.float32) -> None:
@@ -62,17 +62,17 @@ class Items:
         return items[:, : self._problem.model.item_width].astype(np.float64)
 
     def move(self, round_number: int, items: Rows, sums: Rows, counts: IntArray, known: Known) -> tuple[Rows, int]:
-        """Return the item vectors after a round, and the number of reports that changed them.
+        """Return the item vectors after a round, and the number of gradients that changed them.
 
         For each block of users, `sums` `(n_blocks, n_items, width)` holds the sum of error times user vector over the
-        reports of each item, and `counts` `(n_blocks, n_items)` their number. The blocks are added up in order, and
-        `sums` may be overwritten. `known` holds the noise that has been drawn already.
+        users who report the item, and `counts` `(n_blocks, n_items)` the number of these users. The blocks are added
+        up in order, and `sums` may be overwritten. `known` holds the noise that has been drawn already.
         """
         move = self._derive if isinstance(self._problem.model, FactorizationMachine) else self._step
         return move(round_number, items, sums, counts, known)
 
     def _step(self, round_number: int, items: Rows, sums: Rows, counts: IntArray, known: Known) -> tuple[Rows, int]:
-        """Compute `move` for models `mf` and `bpr`: add to every item vector the mean of its reports."""
+        """Compute `move` for models `mf` and `bpr`: add to every item vector the mean of its gradients."""
         step = make_step(self._problem, round_number, self._dtype)
         stream = make_streams(self._problem, round_number).item_noise
         moved = np.empty_like(items)
@@ -84,7 +84,7 @@ class Items:
         return moved, sum(in_threads(self._threads, move, np.arange(FEWEST_BLOCKS + 1) * len(moved) // FEWEST_BLOCKS))
 
     def _derive(self, round_number: int, items: Rows, sums: Rows, counts: IntArray, known: Known) -> tuple[Rows, int]:
-        """Compute `move` for a factorization machine, whose public rows follow from the sum of each item's reports."""
+        """Compute `move` for a factorization machine, whose public rows follow from each item's sum of gradients."""
         problem, width = self._problem, self._problem.model.item_width
         step = make_step(problem, round_number, self._dtype)
         table, counted = self.table(items), counts.sum(axis=0)

@@ -1,7 +1,7 @@
 """Compiled kernels for one round of matrix factorization: the computations of all devices and of the server, as loops.
 
     report_block     computes errors, selections, fake errors and user updates of a block of users, and sums its reports
-    move_items       adds up the blocks in order, and adds to every item vector the mean of its reports
+    move_items       adds up the blocks in order, and adds to every item vector the mean of its gradients
 
 Rows are padded to the width of vector registers. Users are summed in a fixed number of blocks, whichever thread runs
 them, so that results are bit-identical for any number of threads.
@@ -47,7 +47,11 @@ class Choices(NamedTuple):
 
 
 class Given(NamedTuple):
-    """Random draws of all users that the caller gives, as flat arrays; empty arrays if the kernels draw."""
+    """Random draws of all users that the caller gives, as flat arrays; empty arrays if the kernels draw.
+
+    User i selects `items[starts[i]:starts[i + 1]]`, and `fake_errors` has an entry for each selected item. `user_noise`
+    is the noise of the user vectors.
+    """
 
     starts: npt.NDArray[np.int64]  # (n_users + 1,) start of each user in items and fake_errors, or (0,)
     items: npt.NDArray[np.uint32]
@@ -103,7 +107,11 @@ class Scratch(NamedTuple):
 
 @njit(cache=True)
 def make_scratch(n_items, width, most_rated, n_words, like):  # type: ignore[no-untyped-def]
-    """Return working memory for users with at most `most_rated` ratings; `like` has the number type of vectors."""
+    """Return working memory for users with at most `most_rated` ratings.
+
+    `width` is the length of a padded row, `n_words` the number of words with a user's permanent bits, and `like` an
+    array with the number type of vectors.
+    """
     return Scratch(
         errors=np.empty(most_rated, like.dtype),
         error_of_item=np.full(n_items, np.nan, like.dtype),
@@ -191,8 +199,8 @@ def draw_selection(user, choices, streams, scratch):  # type: ignore[no-untyped-
 def choose(user, rated, errors, choices, given, streams, scratch):  # type: ignore[no-untyped-def]
     """Write the items that a user reports, and the real or fake error of each, into `scratch`; return their number.
 
-    The selection and the fake errors are taken from `given`, or drawn if it is empty. In a protocol without permanent
-    bits, a user reports exactly the rated items.
+    The selection and the fake errors are taken from `given`, or drawn if `given` is empty. In a protocol without
+    permanent bits, a user reports exactly the rated items.
     """
     if choices.bits.shape[1] == 0:
         copy_into(rated, scratch.selected)
@@ -215,7 +223,7 @@ def choose(user, rated, errors, choices, given, streams, scratch):  # type: igno
 
 @njit(cache=True)
 def _put_real_errors(rated, errors, selected, selected_errors, error_of_item):  # type: ignore[no-untyped-def]
-    """Replace the fake errors of selected items by the real errors of those that are rated.
+    """Replace the fake errors of selected items that are rated by their real errors, in `selected_errors`.
 
     `error_of_item` must be all NaN, and is all NaN again afterwards.
     """
@@ -231,7 +239,7 @@ def _put_real_errors(rated, errors, selected, selected_errors, error_of_item):  
 
 @njit(cache=True, fastmath=REORDER)
 def add_reports(selected, errors, user_vector, sums, counts):  # type: ignore[no-untyped-def]
-    """Add one user's reports to the sums of all reports; return Σ error² and the largest |error|.
+    """Add one user's report to the sums over all users; return Σ error² and the largest |error|.
 
     For each selected item, error × user vector is added to its row of `sums`, and 1 to its entry of `counts`.
     """
@@ -249,10 +257,10 @@ def add_reports(selected, errors, user_vector, sums, counts):  # type: ignore[no
 
 @njit(cache=True, fastmath=REORDER)
 def update_user(user, user_vector, n_rated, step, given, streams, scratch, updated):  # type: ignore[no-untyped-def]
-    """Fill `updated` with the user vector u after its step: u + η (N mean(e v) − u Λ_u) + N(0, η / h).
+    """Fill `updated` with the user vector u after its step: u + η (N mean(e v) − u Λ_u) + noise.
 
     η is the step size, N the data weight, e and v are the error and the vector of each of the h rated items, and Λ_u is
-    the user regularization.
+    the user regularization. The noise is normal with variance η / h.
     """
     width = step.user_regularization.shape[0]
     noise = scratch.noise
@@ -272,11 +280,11 @@ def update_user(user, user_vector, n_rated, step, given, streams, scratch, updat
 def report_block(  # type: ignore[no-untyped-def]
     first_user, stop_user, profiles, choices, given, streams, step, vectors, outcome, sums, counts
 ):
-    """Compute the reports of users `first_user` … `stop_user` − 1; return the largest norm |e| ‖u‖ of a report.
+    """Compute the reports of users `first_user` … `stop_user` − 1; return the largest norm |e| ‖u‖.
 
-    Each selected item is reported with e u, its error times the user vector. `sums` `(n_items, width)` and `counts`
-    `(n_items,)` are overwritten with the sums of e u and the numbers of reports of this block. `outcome` gets the new
-    user vectors and privacy losses.
+    The gradient of a reported item contains e u, its error times the user vector. `sums` `(n_items, width)` and
+    `counts` `(n_items,)` are overwritten with the sums of e u and the numbers of gradients of each item, over the users
+    of this block. `outcome` gets the new user vectors and privacy losses.
     """
     n_items, width = vectors.items.shape
     most_rated = 0
@@ -306,7 +314,7 @@ def report_block(  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def reach(peak, squares, norm):  # type: ignore[no-untyped-def]
-    """Return the largest norm |e| ‖u‖ of a user's reports: `peak`, the largest |error|, times the root of `norm`.
+    """Return a user's largest norm |e| ‖u‖ of error times user vector: `peak`, the largest |e|, times √`norm`.
 
     `norm` is the squared norm of the user vector. The result is infinite if `norm` or `squares`, the sum of squared
     errors, is not finite.
@@ -327,13 +335,14 @@ def squared_norm(vector):  # type: ignore[no-untyped-def]
 def move_items(  # type: ignore[no-untyped-def]
     first_item, stop_item, sums, counts, step, stream, known_noise, known_counts, item_vectors, moved
 ):
-    """Fill `moved` with the item vectors after a round; return the number of reports.
+    """Fill `moved` with the vectors of some items after a round; return the number of gradients of these items.
 
-    An item vector v with c reports changes by their mean, η (N Σ e u / c − v Λ_v) + noise / c. Here η is the step size,
-    N the data weight, Λ_v the item regularization, and e u are the reports, summed in `sums`. An item without reports
-    does not change. Blocks are added up in order. Each report has noise N(0, η), so that the noise of c reports is
-    drawn as one N(0, c η). For `known_counts` of the reports the noise has been drawn already, and `known_noise` is its
-    sum.
+    The items are `first_item` … `stop_item` − 1. An item vector v with c gradients changes by their mean,
+    η (N Σ e u / c − v Λ_v) + noise / c. Here η is the step size, N the data weight, Λ_v the item regularization, e an
+    error and u a user vector. `sums` and `counts` hold Σ e u and the number of gradients for each block of users; the
+    blocks are added up in order. An item without gradients does not change. Each gradient has normal noise of
+    variance η, so that the noise of c gradients is one draw of variance c η. For `known_counts` of an item's gradients
+    the noise has been drawn already, and `known_noise` is its sum.
     """
     n_blocks, _, width = sums.shape
     words, noise = np.empty(width + 2, np.uint64), np.zeros(width)

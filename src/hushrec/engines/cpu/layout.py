@@ -24,7 +24,7 @@ REPORTS_PER_SUM = 32  # mean reports of an item in a block, so that clearing and
 
 
 def fake_ranges(problem: GradientProblem) -> FloatArray:
-    """Return every user's ε_g, which sets the range of fake errors, `(n_users,)`; infinite without fake errors."""
+    """Return every user's ε_g, which sets the range of fake errors, `(n_users,)`; infinite if the model is `bpr`."""
     if problem.model.learns_from_pairs:
         return np.full(problem.n_users, np.inf)
     return np.array([problem.protocol(user).checked_fake_range() for user in range(problem.n_users)])

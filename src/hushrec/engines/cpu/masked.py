@@ -82,8 +82,8 @@ class MaskedPeople:
         """Return the sum, before noise, of these people's integer tables in round `number`, all blocks in one vector.
 
         `one` is the round in the plan, `codes` has the encodings of its blocks, and `table` is the public table before
-        it. `present` has one flag per person: whether the device reports. `given` holds uniform numbers for rounding,
-        in tests.
+        the round. `present` has one flag per person: whether the device reports. `given` holds uniform numbers for
+        rounding, in tests.
         """
         problem = self._problem
         people = People(*self._used, present, *self._held)

@@ -45,25 +45,31 @@ class People(NamedTuple):
 
 
 class Codes(NamedTuple):
-    """How the blocks of a round are encoded as integers, by kind of block; `wanted` marks the kinds of this round."""
+    """How the blocks of a round are encoded as integers, by kind of block; `wanted` marks the kinds of this round.
+
+    For each kind: the clip, 1 / grid, the clip in grid units, the largest squared norm of the integers, and the
+    position of the block's first entry in the table of the round (`offsets`).
+    """
 
     wanted: npt.NDArray[np.bool_]  # (KINDS,)
     clips: FloatArray  # C
     scales: FloatArray  # 1/γ
     clip_units: FloatArray  # the clip in grid units
     limits: IntArray  # Δ²
-    offsets: IntArray  # where the block starts in the sum of the round
+    offsets: IntArray
 
 
 class Table(NamedTuple):
     """The arrays from which the entries of a person's blocks are computed: public table, taste columns, constants.
 
-    `protocols.masked.table.PublicTable` explains the arrays; `shape` holds five constants of descriptions and scores.
+    `protocols.masked.table.PublicTable` explains the arrays of the public table; `precisions` is 1 / its `variances`.
+    `shape` holds five constants: three of a person's description, and two limits on the length of the vector that all
+    rows of a person's audience block, or factor block, are multiples of.
     """
 
     offsets: FloatArray
     rows: FloatArray
-    precisions: FloatArray  # 1/v_j
+    precisions: FloatArray  # 1 / variance of a rating, given the taste, (n_items,)
     weights: FloatArray
     factor_weights: FloatArray
     directions: FloatArray
@@ -84,7 +90,8 @@ class Given(NamedTuple):
 def add_people(first, stop, people, codes, table, stream, given, sums):  # type: ignore[no-untyped-def]
     """Add the integer tables of people `first` … `stop` − 1, without noise, to `sums` (one flat int64 vector).
 
-    Entries are rounded at random: with the uniform numbers in `given`, or with draws from `stream` if it is empty.
+    `codes` has the encodings of the blocks, and `table` the arrays from which entries are computed. Entries are rounded
+    at random: with the uniform numbers in `given` or, if `given` is empty, with draws from `stream`.
     """
     for person in range(first, stop):
         begin, end = people.starts[person], people.starts[person + 1]
@@ -154,7 +161,8 @@ def _add_taste(items, values, unseen, person, codes, table, stream, given, state
 def _add_items(kind, items, values, weights, scores, person, codes, stream, given, state, sums):  # type: ignore[no-untyped-def]
     """Round a person's item block and its curvature block (`kind` + 1), and add both to `sums`.
 
-    `blocks.item_entries` explains `values`, `weights` and `scores`, and `add_block` the other arguments.
+    The row of rated item j is its entry of `values` times weights[j] times the vector `scores`. `add_block` explains
+    the other arguments.
     """
     entries = blocks.item_entries(items, values, weights, scores)
     norm = blocks.norm_of(entries)
@@ -167,8 +175,9 @@ def _add_items(kind, items, values, weights, scores, person, codes, stream, give
 def add_block(kind, entries, items, width, person, codes, stream, given, state, sums):  # type: ignore[no-untyped-def]
     """Round one person's entries of a block to integers, and add them to `sums`.
 
-    With `width` 0 the entries are added in order; otherwise each item of `items` has `width` entries, added at its row.
-    `state` counts the random blocks of `stream` and the numbers in `given` that are used up.
+    `codes` has the encoding of each `kind` of block. With `width` 0 the entries are added in order; otherwise each item
+    of `items` has `width` entries, added at its row. Rounding uses the uniform numbers in `given` or, if `given` is
+    empty, draws from `stream`. `state` counts the random blocks of `stream` and the numbers in `given` used so far.
     """
     count = len(entries)
     uniforms = np.empty(count)

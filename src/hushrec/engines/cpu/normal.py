@@ -186,9 +186,10 @@ def half_width(center, epsilon_g):  # type: ignore[no-untyped-def]
     """Return the s with P(|center + Z| < s) = exp(−epsilon_g) for standard normal Z, rounded up by a factor 1 + 1e-11.
 
     Newton's method on the logarithm approaches s from below, as in `budget.calibrate.fake_error_bound`. It starts at
-    `center` + Φ⁻¹(exp(−epsilon_g)) or, with c = `center` < 1, where 2 s φ(c) equals the target, if that is larger. For
-    c < 1 this is never above the solution, because P(|c + Z| < s) ≤ 2 s φ(c), which follows from cosh(c s) ≤ exp(s²/2).
-    Convergence is quadratic, so that a relative step of 1e-7 is the last one needed.
+    the larger of two numbers that are at most s: `center` + Φ⁻¹(exp(−epsilon_g)), and the x with 2 x φ(c) =
+    exp(−epsilon_g), where c is `center` if `center` < 1, otherwise 0. The second is at most s because
+    P(|center + Z| < x) ≤ 2 x φ(c), which for c = `center` follows from cosh(c x) ≤ exp(x²/2). Convergence is quadratic,
+    so that a relative step of 1e-7 is the last one needed.
     """
     density = math.exp(-0.5 * center**2) if center < 1.0 else 1.0
     quantile = ndtri(math.exp(-epsilon_g)) if epsilon_g < 600.0 else ndtri_exp_deep(-epsilon_g)

@@ -28,7 +28,12 @@ PARTNER = np.uint8(2)  # mark of an unrated item that is already in a pair of th
 
 
 class Pairing(NamedTuple):
-    """The source of the items' partners in pairs: two random streams or, if not empty, arrays of given partners."""
+    """The source of the items' partners in pairs: two random streams or, if not empty, arrays of given partners.
+
+    `user_pairs` or `user_partners` give each rated item a partner, for the step of the user vector and, in a protocol
+    without selections, for the report. `selected_pairs` or `selected_partners` give one to each selected item, for the
+    report.
+    """
 
     user_pairs: Stream
     selected_pairs: Stream
@@ -77,7 +82,7 @@ def draw_partners(stream, user, candidates, words, partners):  # type: ignore[no
 
 @njit(cache=True, fastmath=REORDER)
 def pair_product(item, other, user_vector, item_vectors):  # type: ignore[no-untyped-def]
-    """Return x = u v_jᵀ − u v_j'ᵀ, the difference of the scores of `item` and `other`."""
+    """Return x = u v_jᵀ − u v_j'ᵀ, the score of `item` j minus that of `other` j', for the user vector u."""
     row, far = item_vectors[item], item_vectors[other]
     product = (row[0] - far[0]) * user_vector[0]
     for k in range(1, len(row)):
@@ -155,7 +160,7 @@ def choose_selected(  # type: ignore[no-untyped-def]
 def answer_pairs(  # type: ignore[no-untyped-def]
     user, begin, rated, choices, given, pairing, streams, user_vector, item_vectors, scratch, pair_scratch
 ):
-    """Compute a user's pairs, and write the reported items with their errors into `scratch`; return their number.
+    """Compute a user's pairs, and write the reported items and their errors into `scratch`; return the items' number.
 
     `begin` is the position of the user's first rating among all ratings.
     """
@@ -184,9 +189,10 @@ def answer_pairs(  # type: ignore[no-untyped-def]
 def report_block(  # type: ignore[no-untyped-def]
     first_user, stop_user, profiles, choices, given, pairing, streams, step, vectors, outcome, sums, counts
 ):
-    """Compute the reports of one block of users from their pairs; return the largest norm of a report.
+    """Compute the reports of one block of users from their pairs; return the largest norm |e| ‖u‖.
 
-    `pairing` is the source of the pairs' partners; `kernels.report_block` explains the other arguments.
+    Here e is a reported error, and u the user vector. `pairing` is the source of the pairs' partners;
+    `kernels.report_block` explains the other arguments.
     """
     n_items, width = vectors.items.shape
     most_rated = 0

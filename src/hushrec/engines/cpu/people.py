@@ -57,10 +57,11 @@ class People:
     def report(
         self, round_number: int, vectors: Vectors, given: Given, pairing: Pairing, sums: Rows, counts: IntArray
     ) -> tuple[Outcome, float]:
-        """Compute every user's report; return new user vectors and privacy losses, and the largest norm of a report.
+        """Compute every user's report; return new user vectors and privacy losses, and the largest norm |e| ‖u‖.
 
-        An item is reported with e u, its error times the user vector. `sums` `(n_blocks, n_items, width)` and `counts`
-        `(n_blocks, n_items)` are filled with the sums of e u and the numbers of reports of each block.
+        The gradient of a reported item contains e u, its error times the user vector. For each block of users, `sums`
+        `(n_blocks, n_items, width)` and `counts` `(n_blocks, n_items)` are filled with the sums of e u and the numbers
+        of gradients of each item.
         """
         outcome = Outcome(vectors.users.copy(), np.zeros(self.problem.n_users))
         streams, step = make_streams(self.problem, round_number), make_step(self.problem, round_number, self._dtype)

@@ -70,7 +70,7 @@ def _compare_first_bits(bits, if_zero, if_one, random, undecided, out):  # type:
 def _chance(ones, if_zero, if_one, weight):  # type: ignore[no-untyped-def]
     """Return a binary digit of 64 items' probabilities: of `if_one` where `ones` has a 1, else of `if_zero`.
 
-    The digit has the weight 2^(`weight` − 53).
+    It is the digit that stands for 2^(`weight` − 53).
     """
     place = np.uint64(weight)
     return (ones & (_ZERO - ((if_one >> place) & _ONE))) | (~ones & (_ZERO - ((if_zero >> place) & _ONE)))

@@ -90,10 +90,13 @@ class UserSums:
 
 @dataclass(frozen=True, eq=False)
 class ItemSums:
-    """For each item, the sum of error times user vector over its reports, and their number; Σ error² for each user."""
+    """For each item, the number of users who report it, and the sum of their errors times user vectors (`gradients`).
 
-    gradients: torch.Tensor  # Σ e u over the reports of each item, (g, m, k)
-    counts: torch.Tensor  # reports of each item, (g, m)
+    `squares` has, for each user, the sum of the squared errors that the user reports.
+    """
+
+    gradients: torch.Tensor  # Σ e u for each item, (g, m, k)
+    counts: torch.Tensor  # (g, m)
     squares: torch.Tensor  # (g, n)
 
 
@@ -132,7 +135,7 @@ def item_sums(
     user_vectors: torch.Tensor,
     item_vectors: torch.Tensor,
 ) -> ItemSums:
-    """Return the `ItemSums`: a selected cell reports its real error if it is rated, otherwise its fake error."""
+    """Return the `ItemSums`: a selected cell has its real error if it is rated, otherwise its fake error."""
     errors = torch.where(values.isnan(), fakes, rated_errors(values, user_vectors, item_vectors))
     errors = torch.where(selected, errors, 0.0)
     return ItemSums(errors.transpose(-1, -2) @ user_vectors, selected.sum(-2), (errors**2).sum(-1))

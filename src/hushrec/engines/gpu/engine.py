@@ -1,8 +1,8 @@
 """A batch of many runs of model `mf` or `bpr` (budgets × splits × seeds) in PyTorch, on one GPU or on the CPU.
 
 Results have the same distribution as those of engine `reference`. Random numbers are keyed by (seed, purpose, round),
-so that the other runs of a batch change the result of a run by rounding errors at most. The noise of all c reports of
-an item is drawn as one normal number with c times the variance. The selection is drawn for every (user, item) cell.
+so that the other runs of a batch change the result of a run by rounding errors at most. The noise of all c gradients
+of an item is drawn as one normal vector with c times the variance. The selection is drawn for every (user, item) cell.
 """
 
 from collections.abc import Sequence
@@ -159,7 +159,7 @@ class GpuBatch:
         return users, items
 
     def _dense_sums(self) -> tuple[dense.UserSums, dense.ItemSums]:
-        """Return a round's sums of errors times vectors, over each user's rated items and over each item's reports.
+        """Return a round's sums of errors times vectors: over each user's rated items, and over each item's gradients.
 
         Runs are computed one at a time, which saves memory and still keeps a GPU busy.
         """
@@ -181,10 +181,10 @@ class GpuBatch:
         return dense.item_sums(self._values[self._sets[run]], selected, fakes, *self._vectors(run))
 
     def _pair_sums(self) -> tuple[torch.Tensor, dense.ItemSums]:
-        """Return the sums of a round of pairwise ranking: each user's sum over pairs, and the sums of all reports.
+        """Return the sums of a round of pairwise ranking: each user's sum over pairs, and the sums for each item.
 
-        A pair of a rated item j and an unrated item j' with error s adds s (v_j − v_j') to the user's sum, where v are
-        the item vectors. Runs are computed one at a time.
+        A pair of a rated item j and an unrated item j' with error s adds s (v_j − v_j') to the user's sum, where v_j
+        and v_j' are their item vectors. Runs are computed one at a time.
         """
         both = [self._pair_sums_of(run) for run in self._runs]
         columns = zip(*(vars(items).values() for _, items in both), strict=True)
@@ -219,8 +219,8 @@ class GpuBatch:
     def _noises(self, counts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the noise of user vectors and item vectors in this round.
 
-        With step size η, the variance of the noise is η / (number of ratings) for a user and η / (number of reports)
-        for an item; `counts` has the numbers of reports.
+        With step size η, the variance of the noise is η / (number of ratings) for a user and η / (number of
+        gradients) for an item; `counts` has the number of gradients of each item.
         """
         eta, h = self._step_sizes(), self._counts[..., None].clamp_min(1)
         users = self._normal(Purpose.USER_NOISE, self.n_users) * (eta / h).sqrt()
@@ -230,9 +230,9 @@ class GpuBatch:
     def _apply(
         self, user_gradients: torch.Tensor, items: dense.ItemSums, user_noise: torch.Tensor, item_noise: torch.Tensor
     ) -> None:
-        """Update all vectors, privacy losses and counts of reports.
+        """Update all vectors, the privacy losses and the number of gradients sent.
 
-        Users who take no part and items without reports keep their vectors.
+        Users who take no part and items without gradients keep their vectors.
         """
         eta, weight = self._step_sizes(), self._weights
         h, c = self._counts[..., None], items.counts.to(self._dtype)[..., None]
@@ -274,7 +274,7 @@ class GpuBatch:
         return noise
 
     def _redraw_bits(self) -> None:
-        """Draw the permanent bits of a run if this round is the first of a permanent epoch."""
+        """Draw the permanent bits of every run for which this round is the first of a permanent epoch."""
         epochs = [(p.terms.epoch(self.round_number), p.terms.epoch(self.round_number - 1)) for p in self.problems]
         if self._bits is None:
             self._bits = torch.empty(

@@ -133,7 +133,7 @@ def item_kernel(
     TILE_M: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Compute, for one tile of items of one run, the number of reports and their sum of e u.
+    """Compute, for one tile of items of one run, the number of users who report each item, and their sum of e u.
 
     Here e is the reported error and u the user vector. The squares e² are added to the totals of the users.
     """
@@ -228,7 +228,7 @@ def user_sums(
     precision: str = "tf32",
     tile: Tile = USER_TILE,
 ) -> UserSums:
-    """Return, for every run, sums over each user's rated items: errors times item vectors, and moments of the errors.
+    """Return, for every run, the `UserSums`: sums of errors times item vectors, and the errors' mean and deviation.
 
     Run number b trains on `values[sets[b]]`; `counts` `(n_runs, n_users)` holds the numbers of rated items.
     `precision` is Triton's mode of matrix products. `dense.user_sums` computes the same for one run.
@@ -262,7 +262,7 @@ def item_sums(
     precision: str = "tf32",
     tile: Tile = ITEM_TILE,
 ) -> ItemSums:
-    """Draw selections and fake errors, and return the sums of all reports by item, for every run.
+    """Draw selections and fake errors, and return the `ItemSums` of every run.
 
     `bits` are the permanent bits, `keys` `(n_runs,)` the keys of this round's random draws, and `law` is the
     distribution of fake errors. Run number b trains on `values[sets[b]]`.

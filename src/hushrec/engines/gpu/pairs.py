@@ -1,8 +1,8 @@
 """A round of pairwise ranking (model `bpr`) in plain PyTorch: sums of errors times vectors, for all users of one run.
 
 In the shapes, n is the number of users, m of items, k of factors and r of training ratings. A pair is a rated item j
-and an unrated item j', its partner. Pairs are lists with one entry per rating or per selected cell. The sum of all
-reports is a matrix product over all (user, item) cells, as in `engines.gpu.dense`.
+and an unrated item j', its partner. Pairs are lists with one entry per rating or per selected cell. The sums for
+items are a matrix product over all (user, item) cells, as in `engines.gpu.dense`.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class Profiles:
     """The training ratings of the users who take part, sorted by user and item.
 
     For each rating, `places` is user · (n_items + 1) + the number of unrated items before the rated one;
-    `unrated_items` searches it.
+    `unrated_items` searches `places`.
     """
 
     n_items: int
@@ -59,7 +59,10 @@ def place_profiles(problem: GradientProblem, device: torch.device) -> Profiles:
 
 @dataclass(frozen=True, eq=False)
 class Reports:
-    """The errors that users report in a round; each (user, item) occurs once."""
+    """The errors in all reports of a round: `errors[i]` is that of user `users[i]` for item `items[i]`.
+
+    Each pair (user, item) occurs once.
+    """
 
     users: torch.Tensor
     items: torch.Tensor
@@ -81,7 +84,7 @@ def own_pairs(
 
 
 def both_ends(profiles: Profiles, partners: torch.Tensor, errors: torch.Tensor) -> Reports:
-    """Return the reports of all items in pairs: a rated item with the error s of its pair, its partner with −s.
+    """Return the reported errors of all items in pairs: the error s of its pair for a rated item, −s for its partner.
 
     A partner in several pairs of a user is reported once, with the error of the first pair.
     """
@@ -111,14 +114,14 @@ def selected_reports(
     user_vectors: torch.Tensor,
     item_vectors: torch.Tensor,
 ) -> Reports:
-    """Return the reports of selected items: the error of the item's pair, negative if the item is unrated."""
+    """Return the reported errors of selected items: the error of the item's pair, negative if the item is unrated."""
     product = (user_vectors[users] * (item_vectors[items] - item_vectors[partners])).sum(-1)
     sign = torch.where(is_rated, 1.0, -1.0).to(product.dtype)
     return Reports(users, items, sign * torch.sigmoid(-sign * product))
 
 
 def item_sums(reports: Reports, user_vectors: torch.Tensor, n_items: int) -> ItemSums:
-    """Return the sums of all reports by item; no (user, item) may be reported twice."""
+    """Return the `ItemSums` of one run from its reported errors."""
     errors = user_vectors.new_zeros((len(user_vectors), n_items))
     errors[reports.users, reports.items] = reports.errors
     counts = torch.bincount(reports.items, minlength=n_items)

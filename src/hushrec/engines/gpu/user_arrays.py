@@ -15,8 +15,8 @@ RESERVE = 0.8  # share of the free memory that a batch may use
 def selection_choices(problem: GradientProblem) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Return every user's flip probability, `prob_send_zero`, `prob_send_one` and ε_g, `(n_users,)` each.
 
-    A flip is the change of a permanent bit. In a protocol without selection the numbers are 0, 0 and 1, which reports
-    exactly the rated items.
+    A flip is the change of a permanent bit. In a protocol without selection the probabilities are 0, 0 and 1, so
+    that exactly the rated items are reported.
     """
     n = problem.n_users
     flip, zero, one, epsilon_g = np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n)

@@ -40,7 +40,7 @@ class GradientWorker:
 
     @staticmethod
     def predictor(problem: GradientProblem, users: Rows, public: Arrays) -> Predictor:
-        """Return the predictor for the users of a part, from their vectors."""
+        """Return the predictor for the users of a part, from their vectors `users` and the public table."""
         own = np.asarray(users[:, : problem.model.user_width], np.float64)
         return Predictions(problem).predictor(own, public["item_vectors"])
 
@@ -54,9 +54,10 @@ def report(worker: GradientWorker, number: int, users: Rows, rho: FloatArray, ro
     """Run one round for a part of the users.
 
     `users` and `rho` are their vectors and privacy losses before round `number`, and `rows` the item rows. Return the
-    new user vectors, the new privacy losses, a pair (whether all vectors are finite, the largest norm of a report), the
-    number of reports by item, and for each block the sums of its reports by item. The numbers of reports are added up
-    over the blocks, because integers may be added in any order; the floating-point sums are returned block by block.
+    new user vectors, the new privacy losses, a pair (whether the new user vectors are finite, the largest norm of error
+    times user vector), the number of gradients of each item, and for each block the sums of error times user vector by
+    item. The numbers of gradients are added up over the blocks, because integers may be added in any order; the
+    floating-point sums are returned block by block.
     """
     people, n_blocks = worker.people, len(worker.people.borders) - 1
     people.renew_permanent_bits(number)
@@ -73,7 +74,11 @@ def report(worker: GradientWorker, number: int, users: Rows, rho: FloatArray, ro
 
 
 class _State(NamedTuple):
-    """The results of the rounds so far; `users` and `rho` hold, for each part, a reference that the crew returned."""
+    """The results of the rounds so far: item vectors here, user vectors and privacy losses with the workers.
+
+    For each part, `users` has a reference to its users' vectors and `rho` one to their privacy losses; `Crew.get`
+    returns the value of a reference. `numbers_sent` is the total size of all reports, in numbers.
+    """
 
     round_number: int
     items: Rows
@@ -187,7 +192,10 @@ class ShardedGradientEngine(GradientEngine):
         return np.concatenate([self.crew.get(part) for part in parts])
 
     def _added_up(self, blocks: list[Any]) -> Rows:
-        """Return the sum of the reports of all blocks, added in their order and in the precision of engine `cpu`."""
+        """Return the sum over all blocks, added in the order of the blocks and in the precision of engine `cpu`.
+
+        `blocks` has a reference for each block, to its sums of error times user vector by item.
+        """
         wide = isinstance(self.problem.model, FactorizationMachine)
         total: Rows = np.array(self.crew.get(blocks[0]), np.float64 if wide else np.float32)
         for block in blocks[1:]:

@@ -32,7 +32,7 @@ class MaskedWorker:
 
     @staticmethod
     def predictor(problem: AnyProblem, users: None, public: Arrays) -> Predictor:
-        """Return the predictor for the people of a part; they have no user vectors."""
+        """Return the predictor for the people of a part; `users` is None, because masked runs have no user vectors."""
         made: Predictor = problem.protocol(0).make_predictor(problem, public, {})
         return made
 
