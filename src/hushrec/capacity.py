@@ -245,7 +245,7 @@ def _check(people: float, items: float, hours: float) -> None:
         )
 
     if not 0 < hours < math.inf:
-        raise ParameterError(f"hours must be above 0, got {hours:g}.")
+        raise ParameterError(f"hours must be above 0 and finite, got {hours:g}.")
 
 
 def in_digits(number: float) -> str:

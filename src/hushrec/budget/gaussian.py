@@ -212,9 +212,9 @@ def summing_distance(variance: int, honest: int) -> float:
     The distance is 4h θ(8) for one entry of a table, with h = `honest` and θ = `smoothing_error`, for every `variance`
     V ≥ 16 of one device's noise. The sum of two discrete Gaussians of variances V₁ and V₂ has probabilities within a
     factor (1 + θ)/(1 − θ) of one discrete Gaussian of variance V₁ + V₂, with θ taken at V₁V₂/(V₁ + V₂). Adding up the
-    noise of h devices takes h − 1 such steps, each at kV/(k + 1) ≥ V/2 ≥ 8. Rounding a continuous Gaussian of variance
-    hV − 8 by a discrete one of variance 8 is one more step at 8. A factor (1 + θ)/(1 − θ) is a distance of at most 4θ
-    (docs/proofs.md).
+    noise of h devices takes h − 1 such steps; the step from k to k + 1 devices has θ at kV/(k + 1) ≥ V/2 ≥ 8. One more
+    step, at 8, rounds a continuous Gaussian of variance hV − 8 to an integer at random, with discrete Gaussian noise of
+    variance 8. Distributions whose probabilities are within this factor have a distance of at most 4θ (docs/proofs.md).
     """
     _require(variance >= SMALLEST_SHARE_VARIANCE, "variance", f"at least {SMALLEST_SHARE_VARIANCE}", variance)
     return 4 * honest * smoothing_error(SMOOTHING_VARIANCE)

@@ -137,9 +137,10 @@ def allow_run(protocol: ConfiguredProtocol, terms: Any, ledger: Ledger, spent: M
 
 @contextlib.contextmanager
 def consent(what: str) -> Iterator[None]:
-    """Re-raise a `BudgetExceeded` of the block with a message that names the present limit and how to raise it.
+    """Context manager: raise a `BudgetExceeded` of its body again with the present limit and how to raise it.
 
-    The message begins with `what`, such as "the next report needs".
+    The message begins with `what`, such as "the next report needs". An error that does not say how much is needed
+    passes unchanged.
     """
     try:
         yield

@@ -437,7 +437,10 @@ class Device:
             self._session.change_epsilon(epsilon)
 
     def raise_budget(self, epsilon: float) -> None:
-        """Raise the limit on the ε of all runs together, to allow a next run or, under `sdcf`, new permanent bits."""
+        """Raise the limit on the ε of all runs together to `epsilon`, which must not be below the present limit.
+
+        This allows a next run or, under `sdcf`, new permanent bits.
+        """
         with self._lock:
             self._session.allow(epsilon)
 

@@ -26,20 +26,20 @@ class Audience(ModelOfColumns):
 class ItemTable(NamedTuple):
     """The public table of model `audience`: the arrays from which scores are computed.
 
-    The arrays `description_…` are the fields of a `Description`, the others those of a `Ranking` (`models.audience`);
-    `counts` are the expected numbers of people who chose each item.
+    The letters are those of the formulas in `models.audience`. The arrays `description_…` make a `Description`; the
+    others, except `counts`, make a `Ranking`.
     """
 
-    log_counts: FloatArray  # log n_j, (n_items,)
+    log_counts: FloatArray  # E log n_j, where n_j people chose item j, (n_items,)
     counts: FloatArray  # E n_j, (n_items,)
-    audiences: FloatArray  # a_j, (n_items, K)
+    audiences: FloatArray  # a_j, the mean description of the people who chose j, (n_items, K)
     description_rows: FloatArray  # p_j, (n_items, K)
     description_base: FloatArray  # b, (K,)
     description_slope: FloatArray  # s, (K,)
     description_shape: FloatArray  # (3,)
-    places: FloatArray  # x_j as columns, (L, n_items)
-    crowd: FloatArray  # g_j, (n_items,)
-    features: FloatArray  # y_j as columns, (R, n_items)
+    places: FloatArray  # x_j as columns, from which similarity is computed, (L, n_items)
+    crowd: FloatArray  # g_j, the density of everybody's items at j, (n_items,)
+    features: FloatArray  # y_j as columns, the features of a person's preference, (R, n_items)
     ranking_shape: FloatArray  # (4,)
 
 

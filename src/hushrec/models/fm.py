@@ -195,10 +195,11 @@ class FactorizationMachine(MatrixFactorization):
 
             x s,     x (S² + s (e_1 − x v²)),     x (S³ (e_1 − x v³) + s (e_2 − x v³ (e_1 − x v³))),
 
-        divided by the number of these gradients, minus the prior term of the row. Here x is the value of the attribute
-        for the item, 1 for the item's own row, and e_1 and e_2 are the item's symmetric polynomials of the same order
-        as v. Gradients already contain the prior term of the item's row, so the term is first removed from `sums`; w_0
-        has no prior. The noise in the gradients stays. `MatrixFactorization.move_items` explains the arguments.
+        divided by the number of these gradients, minus the prior term of the row. The superscripts of u, v and S are
+        orders, not powers. Here x is the value of the attribute for the item, 1 for the item's own row, and e_1 and e_2
+        are the item's symmetric polynomials of the same order as v. Gradients already contain the prior term of the
+        item's row, so the term is first removed from `sums`; w_0 has no prior. The noise in the gradients stays.
+        `MatrixFactorization.move_items` explains the arguments.
         """
         items, columns = self._split(table)
         data = sums + counts[:, None] * prior * items

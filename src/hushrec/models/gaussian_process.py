@@ -90,7 +90,10 @@ class GaussianProcessPredictor:
         return list_scores(self.predict_items(users), self.table.log_counts, self.table.offsets)
 
     def predict_items(self, users: IntArray) -> FloatArray:
-        """Return the predicted ratings of every item, `(len(users), n_items)`; partly in single precision."""
+        """Return the predicted ratings of every item, clipped to the scale 1 to 5, `(len(users), n_items)`.
+
+        A part of the computation is in single precision, so that results differ slightly from `predict`.
+        """
         self._fit(np.unique(users))
         found = np.empty((len(users), len(self.table.offsets)))
 

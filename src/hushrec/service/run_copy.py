@@ -113,7 +113,7 @@ class RunCopy:
 
     @property
     def n_present(self) -> int:
-        """The number of devices that the open phase waits for: asked, still taking part, and heard of recently."""
+        """The number of devices that the open phase waits for: those it asked, but no more than are present."""
         asked = len(self.server.asked) - self.registry.count_ended(self.server.asked)
         return min(asked, self.count_present(self.round_number))
 

@@ -237,8 +237,8 @@ class Result:
     def _read_profile(self, profile: Profile, n: int) -> tuple[IntArray, FloatArray]:
         """Return the positions of a profile's items, ascending, and the ratings on the scale 1 to 5.
 
-        Raise `ParameterError` if the profile has unknown items, missing ratings or ratings off the scale, or if `n` <
-        1.
+        `n` is the caller's number of results, which is only checked. Raise `ParameterError` if the profile has unknown
+        items, missing ratings or ratings off the scale, or if `n` < 1.
         """
         if n < 1:
             raise ParameterError(f"n must be at least 1, got {n}.")

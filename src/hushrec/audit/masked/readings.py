@@ -35,12 +35,12 @@ def left_of(run: SeenRun, tables: PersonTables, *, rng: np.random.Generator) -> 
 
 
 def item_scores(blocks: Sequence[SeenBlock], left: Left, usual_count: float) -> FloatArray:
-    """Return the log-likelihood ratio of "rated" to "not rated" for every item of one person.
+    """Return, for every item of the catalogue, the log-likelihood ratio of "this person rated it" to "did not".
 
     `left` is what remains of each block of the sums after everybody else's tables are subtracted. Let C be the clip of
-    a block and h the person's number of ratings, for which `usual_count` stands. A rated item has the entry min(1,
-    C/√h) in the block of counts. In a block with a row of k entries per item, each entry of a rated item's row has a
-    variance of about C²/(hk).
+    a block and h the person's number of ratings; the attacker does not know h and uses `usual_count`. The likelihood
+    assumes that an unrated item leaves only noise, that a rated item has the entry min(1, C/√h) in the block of counts,
+    and that in a block with a row of k entries per item each entry of its row has a variance of about C²/(hk).
     """
     found: FloatArray | float = 0.0
     for block, numbers in zip(blocks, left, strict=True):

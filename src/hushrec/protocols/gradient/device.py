@@ -279,7 +279,11 @@ class _DeviceRound:
         return GradientsSent(len(errors), rho)
 
     def _permanent_choice(self) -> tuple[PermanentChoice | None, Sequence[Event]]:
-        """Return the permanent bits, stored or newly drawn for this epoch, and the events of drawing and selecting."""
+        """Return the permanent bits of this permanent epoch, stored or newly drawn, and the events to charge.
+
+        The events are the selection and, if the bits are new, their drawing. A protocol without selection has neither
+        bits nor events.
+        """
         selection, terms = self._protocol.selection, self._terms
         if selection is None:
             return None, ()

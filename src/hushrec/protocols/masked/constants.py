@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Constants:
-    """The constants of model `gp`: initial values, item weights in blocks, and scales of learned columns."""
+    """The constants of model `gp`: initial values, weights in blocks, descriptions, limits, and the kernel."""
 
     centre: float = 3.5  # the predicted rating before the first round
     noise: float = 0.8  # residual variance of a rating, given taste and item
     taste_variance: float = 0.09  # initial variance of a person's taste for one column
     level_variance: float = 0.25  # initial variance of a person's bias
-    column_spread: float = 0.3  # standard deviation of a learned column; factor of log-popularity
+    column_spread: float = 0.3  # standard deviation of audience and factor columns; factor of log-popularity
     factor_variance: float = 0.1  # initial variance of a person's taste for a factor column
     weight_offset: float = 20.0  # an item with n ratings has weight (n + 20)^(−¼) in item blocks
     weight_power: float = 0.25
@@ -24,9 +24,9 @@ class Constants:
     usual_log_profile: float = 4.3
     audience_limit: float = 1.6  # largest norm of a whitened description of K numbers, divided by √K
     factor_limit: float = 1.5  # the same for Dᵀd in factor blocks: taste d, directions D
-    over_relaxation: float = 2.0  # exponent of the step of the taste covariance
-    kernel_amplitude: float = 0.12  # a
-    kernel_length: float = 0.6  # ℓ, in units of the total standard deviation of the item rows
+    over_relaxation: float = 2.0  # p: the change A of the taste covariance is applied as Aᵖ (`posteriors.prior_step`)
+    kernel_amplitude: float = 0.12  # a in the formula of `models.gp`
+    kernel_length: float = 0.6  # ℓ in that formula, in units of the total standard deviation of the item rows
 
 
 CONSTANTS = Constants()

@@ -15,6 +15,8 @@ from hushrec.protocols.masked.table import check_shapes, freeze_entries
 class AudienceTable:
     """The public table of model `audience`: the parameters of the next round, and the arrays that scores need.
 
+    The letters are those of the formulas in `models.audience`.
+
     A device refuses a table with a non-finite or too large entry, a negative weight, or a `crowd` that is not positive:
     computations could fail on such a table, and a failure could reveal something about the person's items.
     """
@@ -31,9 +33,9 @@ class AudienceTable:
     audiences: FloatArray = field(repr=False)  # a_j, (n_items, K')
     counts: FloatArray = field(repr=False)  # E n_j, (n_items,)
     log_counts: FloatArray = field(repr=False)  # E log n_j, (n_items,)
-    places: FloatArray = field(repr=False)  # x_j as columns, (L, n_items)
-    crowd: FloatArray = field(repr=False)  # g_j, (n_items,)
-    features: FloatArray = field(repr=False)  # y_j as columns, (R, n_items)
+    places: FloatArray = field(repr=False)  # x_j as columns, from which similarity is computed, (L, n_items)
+    crowd: FloatArray = field(repr=False)  # g_j, the density of everybody's items at j, (n_items,)
+    features: FloatArray = field(repr=False)  # y_j as columns, the features of a person's preference, (R, n_items)
 
     def __post_init__(self) -> None:
         freeze_entries(self)

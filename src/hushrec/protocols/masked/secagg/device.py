@@ -150,7 +150,7 @@ def accept_partners(
 
     `own` is this device's position in the roster, `partners` are the devices that sent shares, and `senders` those of
     them that drew this device. At least `rules.threshold` of the devices that this device drew must be partners, or
-    nobody could rebuild its secrets. `rules.most_partners` limits the work of a device.
+    nobody could rebuild its secrets. A device has at most `rules.most_neighbours` neighbours, which limits its work.
     """
     everybody = frozenset(partners)
     if own not in everybody or not everybody.issuperset(senders) or own in senders:
@@ -161,8 +161,8 @@ def accept_partners(
     if helpers < rules.threshold:
         refuse(f"partners must include at least {rules.threshold} neighbours that this device drew, got {helpers}")
     neighbours = everybody.intersection((*drawn, *senders))
-    if len(neighbours) > rules.most_partners:
-        refuse(f"neighbours of a device must be at most {rules.most_partners}, got {len(neighbours)}")
+    if len(neighbours) > rules.most_neighbours:
+        refuse(f"neighbours of a device must be at most {rules.most_neighbours}, got {len(neighbours)}")
     _require_genuine(roster, set(senders).difference(drawn))
     return Pairing(partners_digest(roster, everybody), everybody, neighbours)
 

@@ -49,8 +49,8 @@ class Rules:
             )
 
     @property
-    def most_partners(self) -> int:
-        """The largest number of pairwise masks of a device: k for the devices that it drew, 2 k for those that drew it.
+    def most_neighbours(self) -> int:
+        """The largest number of neighbours of a device: k devices that it drew, and 2 k that drew it.
 
         k is `neighbours`.
         """
