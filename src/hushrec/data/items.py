@@ -40,13 +40,15 @@ class Listing:
 class KnownItems:
     """The public facts about items that a model needs; a server passes them in place of `Ratings`.
 
-    `n_unlisted` items are known only from ratings, not from an items file. `public` are public ratings, if any.
+    `n_unlisted` items are known only from ratings, not from an items file. `scale_is_guessed` says whether the scale of
+    ratings was guessed from them, which no server does. `public` are public ratings, if any.
     """
 
     n_items: int
     titles: Sequence[str] | None
     attributes: pl.DataFrame | None
     n_unlisted: int = 0
+    scale_is_guessed: bool = False
     public: PublicRatings | None = None
 
 

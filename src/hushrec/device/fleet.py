@@ -19,12 +19,14 @@ from hushrec.device.budgets import Budgets
 from hushrec.device.session import RUN_OVER, STEPPED, Session
 from hushrec.device.store import Store
 from hushrec.device.transport import BlockingDriver, open_http, tls_context
+from hushrec.errors import LocalProtocolError
 from hushrec.models.predictor import Arrays
 from hushrec.open_files import allow_open_files
 
 WAIT_SECONDS = 5.0  # of a long poll; short, because a device that a round does not ask delays the others
 REQUEST_SECONDS = 120.0  # timeout of a request; long, because a load test may overload the server
 PATIENCE_SECONDS = 300.0  # for retries; long, because a test may kill and restart the server
+POLL_SECONDS = 0.1  # between two looks at the public table
 AT_ONCE = 16  # devices of one process that make requests at the same time
 
 
@@ -163,9 +165,7 @@ def _errors(members: list[Member], drivers: list[BlockingDriver]) -> FloatArray:
 
     Row 0 is for the predictions that devices show, row 1 for those of the user vectors that rounds trained.
     """
-    first = drivers[0].session
-    drivers[0].run(first.refresh_public())
-    public = first.predictions.public()
+    first, public = drivers[0].session, _latest_public(drivers[0])
     position = {name: n for n, (name, _) in enumerate(first.store.catalogue())}
     rows = []
     for member, driver in zip(members, drivers, strict=True):
@@ -176,6 +176,19 @@ def _errors(members: list[Member], drivers: list[BlockingDriver]) -> FloatArray:
         true = np.array(list(member.held_out.values()))
         rows.append(np.array([np.clip(shown, *session.budgets.scale) - true, trained - true]))
     return np.concatenate(rows, axis=1)
+
+
+def _latest_public(driver: BlockingDriver) -> Arrays:
+    """Fetch the public table; while the first round is ending at the server, wait up to `PATIENCE_SECONDS` for it."""
+    last = time.monotonic() + PATIENCE_SECONDS * (driver.session.last_round > 0)
+    while True:
+        driver.run(driver.session.refresh_public())
+        try:
+            return driver.session.predictions.public()
+        except LocalProtocolError:
+            if time.monotonic() > last:
+                raise
+            time.sleep(POLL_SECONDS)
 
 
 def _trained(client: Client, public: Arrays) -> FloatArray:
