@@ -123,5 +123,5 @@ def connected(folder: Path, told: Told) -> Device:
 
 
 def kept_by(device: Device) -> dict[str, bytes]:
-    """All that a step may change: ledger, state and outbox."""
-    return {name: device._store.get(name) or b"" for name in ("ledger", "private_state", "outbox", "shown")}
+    """All that a step may change: ledger, state, outbox and public table."""
+    return {name: device._store.get(name) or b"" for name in ("ledger", "private_state", "outbox", "shown", "public")}

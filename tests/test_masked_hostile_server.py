@@ -9,6 +9,7 @@ import dataclasses
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -55,7 +56,13 @@ def test_the_device_of_these_tests_answers_an_honest_server(honest: Honest, tmp_
 # The lies --------------------------------------------------------------------------------------------------------
 
 
-def with_table(honest: Honest, change: Callable[[Arrays], None], mark: bytes | None = None) -> Told:
+def with_table(
+    honest: Honest,
+    change: Callable[[Arrays], None],
+    mark: bytes | None = None,
+    address: Address | None = None,
+    **changes: Any,
+) -> Told:
     """A server that announces another table, and serves it; `mark` takes the place of `MARK` in its bytes."""
     public = wire.decode(honest.public, Public)
     arrays = {name: np.array(array) for name, array in public.by_name().items()}
@@ -65,7 +72,7 @@ def with_table(honest: Honest, change: Callable[[Arrays], None], mark: bytes | N
         assert np.float32(MARK).tobytes() in body
         body = body.replace(np.float32(MARK).tobytes(), mark)
         arrays["offsets"][0] = np.frombuffer(mark, dtype=np.float32)[0]
-    return Told(honest.announce(table_digest=published_digest(arrays)), public=body)
+    return Told(honest.announce(table_digest=published_digest(arrays), **changes), address, body)
 
 
 def mark_offset(arrays: Arrays) -> None:
@@ -76,6 +83,11 @@ def mark_offset(arrays: Arrays) -> None:
 def cut_offsets(arrays: Arrays) -> None:
     """Leave out the last item."""
     arrays["offsets"] = arrays["offsets"][:-1]
+
+
+def shift_offsets(arrays: Arrays) -> None:
+    """Make another table that a device would accept."""
+    np.copyto(arrays["offsets"], 3.25)
 
 
 def weaker(terms: MaskedTerms) -> MaskedTerms:
@@ -160,6 +172,14 @@ LIES: dict[str, tuple[str, str, Lie]] = {  # what it is → store before this ph
     ),
     "a replayed round": ("after", "in order", lambda h: Told(h.announce())),
     "a new attempt in an old envelope": ("shares", "in order|later", lambda h: Told(h.announce(1, 2))),
+    "another table in a replayed attempt": ("table", "in order", lambda h: with_table(h, shift_offsets)),
+    "another table in a replayed attempt in a new envelope": (
+        "table", "later", lambda h: with_table(h, shift_offsets, address=Address(1, 2, "keys")),
+    ),
+    "another table in a new attempt signed by another server": (
+        "table", "signed",
+        lambda h: with_table(h, shift_offsets, address=Address(1, 2, "keys"), attempt=2, key=STRANGER),
+    ),
     # A roster.
     "a roster of another announcement": (
         "shares", "announcement",
@@ -303,6 +323,31 @@ def test_a_lie_is_refused_and_nothing_leaves(honest: Honest, tmp_path: Path, lie
             assert device.step() == "reported"
 
 
+def test_no_table_is_made_from_another_public_table_than_was_announced(honest: Honest, tmp_path: Path) -> None:
+    """The stored public table is another one: the device fetches it again, and sends nothing if it is still another."""
+    shutil.copytree(honest.folder / "table", tmp_path / "device")
+    told = with_table(honest, shift_offsets)
+    other, told.message = told.public, honest.messages["table"]
+    with connected(tmp_path / "device", told) as device:
+        device._driver().run(device._session.refresh_public())
+        before = kept_by(device)
+        with pytest.raises(RemoteProtocolError, match="announced"):
+            device.step()
+        assert (told.left, kept_by(device)) == ([], before)
+        told.public = honest.public
+        assert device.step() == "reported"
+        assert published_digest(device._session.kept.public() or {}) == honest.messages["keys"].table_digest
+    shutil.copytree(honest.folder / "table", tmp_path / "next")
+    told.public, told.left = other, []
+    with connected(tmp_path / "next", told) as device:
+        device._driver().run(device._session.refresh_public())
+        with pytest.raises(RemoteProtocolError, match="announced"):
+            device.step()
+        told.message, told.address, told.public = honest.announce(1, 2), Address(1, 2, "keys"), honest.public
+        assert device.step() == "reported"  # in the next attempt
+        assert [type(message) for message in told.left] == [PublicKeys]
+
+
 @pytest.mark.parametrize("change", ["a weaker noise share", "a changed plan", "no such server"])
 def test_a_lie_about_the_terms_is_refused_at_the_next_contact(honest: Honest, tmp_path: Path, change: str) -> None:
     """A public table of other terms than were accepted, and an offer that costs more than it says."""
@@ -335,7 +380,7 @@ def test_a_lie_about_the_terms_is_refused_at_the_next_contact(honest: Honest, tm
 def test_two_tables_for_different_devices_end_before_any_share(honest: Honest, tmp_path: Path) -> None:
     """A device that was shown another table signs its keys for it: they fit in nobody's roster, nor others' in its."""
     shutil.copytree(honest.folder / "keys", tmp_path / "device")
-    told = with_table(honest, lambda arrays: np.copyto(arrays["offsets"], 3.25))
+    told = with_table(honest, shift_offsets)
     shown = told.message
     with connected(tmp_path / "device", told) as device:
         assert device.step() == "reported"

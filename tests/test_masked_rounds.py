@@ -82,9 +82,9 @@ class Person:
         )
         return self.table
 
-    def report(self, message: object) -> object:
+    def report(self, message: object, table_digest: bytes = TABLE) -> object:
         """What the device says to a message that came over the wire."""
-        return self.round.report(wire.as_sent(message), table_digest=TABLE, rng=SystemStream())
+        return self.round.report(wire.as_sent(message), table_digest=table_digest, rng=SystemStream())
 
 
 class Attempt:
@@ -250,6 +250,21 @@ def test_a_hostile_announcement_is_refused(reason: str, message: Announcement) -
     with pytest.raises(RemoteProtocolError, match=reason):
         person.report(message)
     assert person.round.state == Idle()
+
+
+def test_a_table_is_made_only_from_the_public_table_that_was_announced() -> None:
+    """With another one the device makes none and keeps its state; this attempt and the next remain open to it."""
+    attempt = Attempt().play(Phase.TABLE)
+    person = attempt.people[0]
+    question, before = attempt.server.question(person.name), person.round.state
+    with pytest.raises(RemoteProtocolError, match="sends no report"):
+        person.report(question, table_digest=bytes(32))
+    assert person.round.state is before
+    assert len(person.table) == 0
+    attempt.play()
+    assert len(person.table)
+    again = Attempt(1, 2, attempt.people).play()
+    assert np.array_equal(again.server.sum, again.expected())
 
 
 def test_every_term_is_in_the_digest() -> None:

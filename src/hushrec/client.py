@@ -155,13 +155,13 @@ class Client:
         """
         if not self.takes_part:
             raise LocalProtocolError("a device must have rated items, and unrated items to hide them among, to report.")
-        self._check_order(address)
+        self.check_order(address)
         report = self._side.report(self._private, address, message, draws)
         self.ledger.charge(report.events)  # raises before anything changes
         self._state, self._last, self._draws, self.shown = report.state, address, report.draws, report.shown
         return report.message
 
-    def _check_order(self, address: Address) -> None:
+    def check_order(self, address: Address) -> None:
         """Raise `RemoteProtocolError` unless the address follows this device's last report."""
         asked, place = _asked(address, self._last), self._phases.index(self._last.phase) + 1
         next_phase = self._phases[place] if asked is Ask.NEXT_PHASE and place < len(self._phases) else self._phases[0]
@@ -191,7 +191,10 @@ class Client:
         return self._side.predicts_new_items
 
     def lacks(self, message: Any) -> bool:
-        """Return whether this device must fetch the current public table before it can reply to this message."""
+        """Return whether this device must fetch the current public table before it can reply to this message.
+
+        Raise `RemoteProtocolError` for a message that the device refuses, whatever its public table.
+        """
         return self._side.lacks(self._private, message)
 
     def take_public(self, public: Arrays) -> None:

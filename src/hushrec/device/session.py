@@ -177,7 +177,7 @@ class Session:
         self._check_terms(envelope.run_id, terms)
         if terms is not None and terms.n_items > self._n_items:
             yield from self.refresh_catalogue(terms.n_items)
-        yield from self._provide(envelope.message)
+        yield from self._provide(envelope)
         if self._prepare_report(envelope):
             yield from self._send_outbox()
         return STEPPED
@@ -189,13 +189,19 @@ class Session:
         done_with = max(client.done_with, self.store.get_json("given_up") or 0)  # needs no further report
         return Request("GET", f"/v1/inbox?after={done_with}&last={last}&wait={wait:g}")
 
-    def _provide(self, message: Any) -> Job:
-        """Give the client the public table that a message refers to, from the store or else from the server."""
-        client = self.client()
-        kept = self.kept.public() if client.lacks(message) else None
+    def _provide(self, envelope: Envelope) -> Job:
+        """Give the client the public table that a message refers to, from the store or else from the server.
+
+        A message that the device refuses replaces no public table.
+        """
+        client, message = self.client(), envelope.message
+        client.check_order(envelope.address)
+        if not client.lacks(message):
+            return
+        kept = self.kept.public()
         if kept is not None:
             client.take_public(kept)
-        if client.lacks(message):
+        if kept is None or client.lacks(message):
             yield from self.refresh_public()
 
     def _rest(self) -> None:

@@ -142,7 +142,10 @@ class DeviceSide(ABC):
         return False
 
     def lacks(self, private: Private, message: Any) -> bool:
-        """Return whether this device must fetch another public table before it can reply to this message."""
+        """Return whether this device must fetch another public table before it can reply to this message.
+
+        Raise `RemoteProtocolError` for a message that the device refuses, whatever its public table.
+        """
         return False
 
     def spent(self, state: State) -> dict[str, float]:

@@ -152,33 +152,19 @@ class DeviceRound:
         if isinstance(state, Keyed):
             return self._share(state, message, rng)
         if isinstance(state, Shared):
-            return self._send_table(state, message)
+            return self._send_table(state, message, table_digest)
         if isinstance(state, Sent):
             return self._consent(state, message)
         assert isinstance(state, Consented)  # by NEXT_STATE
         return self._unmask(state, message)
 
     def _publish_keys(self, message: Announcement, table_digest: bytes, rng: RandomStream) -> tuple[State, Any]:
-        if message.run_id != self._run_id or not message.is_signed_by(self._server_key):
-            raise RemoteProtocolError(
-                "announcement must be for this run and signed by the server that this device joined. The device"
-                " sends no report."
-            )
-        if message.terms_digest != self._terms.digest:
-            raise RemoteProtocolError(
-                "terms_digest must be the hash of the terms that this device accepted. The device sends no report."
-            )
+        check_announcement(message, self._terms, self._run_id, self._server_key, self.place)
         if message.table_digest != table_digest:
             raise RemoteProtocolError(
                 "table_digest must be the hash of the public table that this device has. The device fetches"
                 " the table again."
             )
-        if message.place <= self.place:
-            raise RemoteProtocolError(
-                f"round and attempt must be later than those of the last announcement, {self.place}, got"
-                f" {message.place}."
-            )
-        self._terms.table_size(message.round_number)  # raises for a round that the plan does not have
         secrets = secagg.draw_secrets(rng=rng)
         keys = secagg.make_keys(secrets, message.digest, self._device, self._identity)
         return Keyed(message, secrets, keys), keys
@@ -191,8 +177,16 @@ class DeviceRound:
         reply = SealedShares(np.array(drawn, dtype=np.int64), tuple(sealed[position] for position in drawn))
         return Shared(state.announcement, state.secrets, roster, own, drawn), reply
 
-    def _send_table(self, state: Shared, message: Partners) -> tuple[State, Any]:
-        """Return the next state, which no longer contains the device's own secrets, and the masked table."""
+    def _send_table(self, state: Shared, message: Partners, table_digest: bytes) -> tuple[State, Any]:
+        """Return the next state, which no longer contains the device's own secrets, and the masked table.
+
+        The table is computed from the public table with this hash, which must be the announced one.
+        """
+        if table_digest != state.announcement.table_digest:
+            raise RemoteProtocolError(
+                "the public table must be the one that was announced for this attempt, but its hash differs."
+                " The device sends no report."
+            )
         roster, own = state.roster, state.own
         inbox = dict(zip(map(int, message.senders), message.sealed, strict=True))
         partners = positions_in(message.partners, len(roster))
@@ -226,6 +220,29 @@ class DeviceRound:
     def place(self) -> tuple[int, int]:
         """The (round, attempt) of the latest announcement that this device replied to."""
         return place_of(self.state)
+
+
+def check_announcement(
+    message: Announcement, terms: MaskedTerms, run_id: str, server_key: bytes, last: tuple[int, int]
+) -> None:
+    """Raise `RemoteProtocolError` for an announcement that a device refuses, whatever its public table.
+
+    `last` is the (round, attempt) of the latest announcement that the device replied to.
+    """
+    if message.run_id != run_id or not message.is_signed_by(server_key):
+        raise RemoteProtocolError(
+            "announcement must be for this run and signed by the server that this device joined. The device"
+            " sends no report."
+        )
+    if message.terms_digest != terms.digest:
+        raise RemoteProtocolError(
+            "terms_digest must be the hash of the terms that this device accepted. The device sends no report."
+        )
+    if message.place <= last:
+        raise RemoteProtocolError(
+            f"round and attempt must be later than those of the last announcement, {last}, got {message.place}."
+        )
+    terms.table_size(message.round_number)  # raises for a round that the plan does not have
 
 
 def place_of(state: State) -> tuple[int, int]:

@@ -54,9 +54,19 @@ class MaskedDevice(DeviceSide):
         return at_rest(state)
 
     def lacks(self, private: Private, message: Any) -> bool:
+        if not isinstance(message, Announcement | Partners):
+            return False
+        attempt, membership = attempt_in(private.state), private.membership
+        if isinstance(message, Announcement) and membership is not None:
+            place = rounds.place_of(attempt)
+            rounds.check_announcement(message, self._terms, membership.run_id, membership.server_key, place)
+        if private.public is None:
+            return True
         if isinstance(message, Announcement):
-            return private.public is None or published_digest(private.public) != message.table_digest
-        return isinstance(message, Partners) and private.public is None
+            return published_digest(private.public) != message.table_digest
+        if isinstance(attempt, rounds.Shared):
+            return published_digest(private.public) != attempt.announcement.table_digest
+        return False  # `report` refuses the message
 
     def report(self, private: Private, address: Address, message: Any, draws: Any = None) -> Report:
         if private.membership is None or (private.public is None and isinstance(message, Announcement | Partners)):
