@@ -5,15 +5,20 @@ import shutil
 import sqlite3
 import stat
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 from command import run
+from masked_kit import bytes_in
 from offline_kit import OfflineServer, make_small_offer
 
 from hushrec import Device
+from hushrec.device.store import Store
 from hushrec.errors import HushrecError, StorageError
+
+SECRET = bytes(range(100, 132))
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +74,31 @@ def test_a_damaged_store_is_one_sentence_or_works(filled: Path, tmp_path: Path, 
             said.append(str(error))
     assert len(said) >= 10
     assert not any("\n" in sentence for sentence in said)
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_no_change_leaves_anything_in_the_log_of_an_open_store(tmp_path: Path, durable: bool) -> None:
+    """A value is put, replaced and dropped; afterwards no file has it, although the store is still open."""
+    with closing(Store(tmp_path / "store", create=True)) as store:
+        for value in (SECRET, b"another"):
+            with store.change(durable=durable):
+                store.put("private_state", value)
+            assert (tmp_path / "store" / "device.sqlite-wal").read_bytes() == b""
+            assert (SECRET in bytes_in(tmp_path / "store")) == (value == SECRET)
+        with store.change(durable=durable):
+            store.drop("private_state")
+        assert b"another" not in bytes_in(tmp_path / "store")
+
+
+def test_a_log_that_a_killed_process_left_is_truncated_on_opening(tmp_path: Path) -> None:
+    """A copy of the files while a log is there stands for the kill."""
+    with closing(Store(tmp_path / "store", create=True)) as store:
+        store._rows("INSERT INTO kept VALUES ('private_state', ?)", (SECRET,))
+        store._rows("DELETE FROM kept")
+        shutil.copytree(tmp_path / "store", tmp_path / "killed")
+    assert SECRET in bytes_in(tmp_path / "killed")
+    with closing(Store(tmp_path / "killed")):
+        assert SECRET not in bytes_in(tmp_path / "killed")
 
 
 @pytest.mark.parametrize("name", ["budgets", "ledger", "offer", "key", "private_state", "public", "shown"])

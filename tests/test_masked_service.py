@@ -27,7 +27,7 @@ from test_device_ui import client_of
 from hushrec import Device, wire
 from hushrec.errors import LocalProtocolError, RemoteProtocolError
 from hushrec.messages import Address, Envelope
-from hushrec.protocols.masked.device_round import Keyed, Sent, Shared
+from hushrec.protocols.masked.device_round import Consented, Keyed, Sent, Shared
 from hushrec.protocols.masked.device_state import attempt_in
 from hushrec.protocols.masked.messages import Consent, MaskedTable, SealedShares, Unmasking
 from hushrec.protocols.masked.table import published_digest
@@ -146,6 +146,30 @@ def test_a_device_that_restarts_goes_on_and_its_file_holds_no_secret_afterwards(
                     kept += [shares.seed_share for shares in attempt.held.values()]
         assert len(kept) == 2 * 3 + 3
         assert not any(secret in bytes_in(store) for secret in kept)
+
+
+def test_a_device_that_runs_on_has_no_secret_in_its_files_once_the_round_has_ended(tmp_path: Path) -> None:
+    """Its store stays open: neither the file nor the write-ahead log has what an earlier phase needed."""
+    with joined(tmp_path, 4, masked_settings(4, terms={"survivors": 1.0})) as (live, devices):
+        store, kept = tmp_path / "device-0", set[bytes]()
+        for phase in PHASES:
+            report(live, devices, phase)
+            now = secrets_in(attempt_in(devices[0]._session.kept.private_state()))
+            files = bytes_in(store)
+            assert all(secret in files for secret in now)
+            assert not any(secret in files for secret in kept - now)
+            kept |= now
+        assert len(kept) == 3 + 2 * 3
+        assert not now
+
+
+def secrets_in(attempt: object) -> set[bytes]:
+    """The secrets of a device, or the shares of others' secrets, that an attempt still needs."""
+    if isinstance(attempt, Keyed | Shared):
+        return {attempt.secrets.mask_private, attempt.secrets.channel_private, attempt.secrets.seed}
+    sent = attempt.sent if isinstance(attempt, Consented) else attempt
+    held = sent.held.values() if isinstance(sent, Sent) else ()
+    return {share for shares in held for share in (shares.mask_share, shares.seed_share)}
 
 
 def test_a_person_changes_their_budget_and_nobody_sees_it(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 """The local store of a person's device: ratings, private state, ledger and keys, readable by its owner only.
 
 The store is one SQLite file in a folder of its own. Changes that belong together are one transaction, which is flushed
-to disk before `change` returns: every report that was sent has been charged to the stored ledger.
+to disk before `change` returns: every report that was sent has been charged to the stored ledger. What a change removes
+is overwritten in the file (`secure_delete`), and the write-ahead log is truncated after every change.
+SQLite may still have left a copy of a small value in the unused part of a page when it moved rows between pages.
 """
 
 import contextlib
@@ -109,6 +111,7 @@ class Store:
                     f"the store's schema version must be {SCHEMA_VERSION}, got {version}. Use the hushrec version that"
                     " made it."
                 )
+            self._scrub()  # a process that was killed left its log
         except BaseException:
             self._database.close()
             raise
@@ -159,6 +162,15 @@ class Store:
                 if self._database.in_transaction:
                     self._database.execute("ROLLBACK")
             raise
+        self._scrub()
+
+    def _scrub(self) -> None:
+        """Truncate the write-ahead log, so that no byte of a replaced value stays in it; call only outside `change`.
+
+        The change is stored already and must not seem to have failed: an error here is left to the next change.
+        """
+        with contextlib.suppress(StorageError):
+            self._rows("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def _write(self, query: str, rows: Sequence[Sequence[Any]]) -> int:
         """Run a query for every row and return the number of changed rows; call only inside `change`."""
