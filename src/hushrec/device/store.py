@@ -3,7 +3,7 @@
 The store is one SQLite file in a folder of its own. Changes that belong together are one transaction, which is flushed
 to disk before `change` returns: every report that was sent has been charged to the stored ledger. What a change removes
 is overwritten in the file (`secure_delete`), and the write-ahead log is truncated after every change.
-SQLite may still have left a copy of a small value in the unused part of a page when it moved rows between pages.
+SQLite may still have left a copy of a part of a value in the unused part of a page when it moved rows between pages.
 """
 
 import contextlib
