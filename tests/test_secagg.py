@@ -1,6 +1,7 @@
 """Secure aggregation: sums with drop-outs at every step, refusals, and nothing revealed below the threshold."""
 
 import dataclasses
+from collections.abc import Collection
 
 import numpy as np
 import pytest
@@ -30,7 +31,7 @@ from hushrec.protocols.masked.secagg.roster import (
     make_roster,
     share_risk,
 )
-from hushrec.protocols.masked.secagg.shamir import PRIME, join_shares, split_secret
+from hushrec.protocols.masked.secagg.shamir import PRIME, decode_shares, join_shares, split_secret
 from hushrec.randomness import SystemStream
 
 FALSE_ALARM = 1e-6
@@ -162,6 +163,99 @@ def dataclass_copy(cohort: Cohort) -> Cohort:
     copy = Cohort.__new__(Cohort)
     copy.__dict__ |= cohort.__dict__
     return copy
+
+
+@pytest.fixture(scope="module")
+def sixty() -> Cohort:
+    """A finished cohort of 60 devices with t = 30 and c_max = 3."""
+    cohort = Cohort(60, Rules(smallest=32, most_corrupt=3, neighbours=59, threshold=30), size=5)
+    cohort.play()
+    return cohort
+
+
+def with_lies(cohort: Cohort, lies: dict[int, Collection[int]], helpers: Collection[int] = range(60)) -> Cohort:
+    """The same cohort in which each liar reveals wrong shares of these owners, and only `helpers` reply."""
+    copy = dataclass_copy(cohort)
+    copy.revealed = {
+        helper: {
+            owner: helper.to_bytes(66, "big") if owner in lies.get(helper, ()) else share
+            for owner, share in cohort.revealed[helper].items()
+        }
+        for helper in helpers
+    }
+    return copy
+
+
+@pytest.mark.parametrize("owners", [[33], range(60)])
+def test_liars_anywhere_in_the_roster_neither_spoil_the_sum_nor_frame_an_owner(
+    sixty: Cohort, owners: Collection[int]
+) -> None:
+    """No 30 consecutive helpers are without one of 0, 20 and 40: the shares are decoded."""
+    cohort = with_lies(sixty, dict.fromkeys((0, 20, 40), owners))
+    assert np.array_equal(cohort.recover(), sixty.plain_sum())
+
+
+LIARS = (0, 20, 40)
+FEW = [*LIARS, *range(1, 20), *range(21, 33)]  # 34 helpers: for t = 30, two wrong shares of a secret are decoded
+
+
+@pytest.mark.parametrize("known", [LIARS, LIARS[:2]])
+def test_lies_about_other_owners_show_whose_shares_to_leave_out(sixty: Cohort, known: tuple[int, ...]) -> None:
+    """All three lie about 33, and some each about one more: without their shares, 33's are decoded or joined."""
+    lies = {liar: [33, *([50 + liar % 7] if liar in known else [])] for liar in LIARS}
+    assert np.array_equal(with_lies(sixty, lies, FEW).recover(), sixty.plain_sum())
+
+
+def test_an_owner_whom_liars_could_have_hidden_is_not_blamed(sixty: Cohort) -> None:
+    """Three wrong shares of 34 are too many to decode, and c_max = 3 devices can tell them."""
+    with pytest.raises(AttemptFailed, match="published") as failure:
+        with_lies(sixty, dict.fromkeys(LIARS, (33,)), FEW).recover()
+    assert failure.value.culprits == frozenset()
+
+
+@pytest.mark.parametrize(("helpers", "left_out"), [(range(60), 0), (FEW, 4)])
+def test_an_owner_whose_shares_no_few_liars_explain_is_blamed(
+    sixty: Cohort, helpers: Collection[int], left_out: int
+) -> None:
+    """Nobody's share of 33 is right, with enough helpers for c_max liars; or more than c_max have none to reveal."""
+    cohort = with_lies(sixty, dict.fromkeys(range(60), (33,)), helpers)
+    for helper in list(cohort.revealed)[:left_out]:
+        del cohort.revealed[helper][33]
+    with pytest.raises(AttemptFailed, match="published") as failure:
+        cohort.recover()
+    assert failure.value.culprits == {33}
+
+
+def test_an_owner_cannot_make_the_server_leave_out_honest_helpers(sixty: Cohort) -> None:
+    """Its shares to 14 of them are wrong, so that they are doubted; with liars besides, every secret is rebuilt."""
+    lies: dict[int, Collection[int]] = dict.fromkeys(range(41, 55), (5,))
+    cohort = with_lies(sixty, lies | dict.fromkeys(LIARS, (33,)))
+    assert np.array_equal(cohort.recover(), sixty.plain_sum())
+
+
+@settings(max_examples=25)
+@given(st.binary(min_size=32, max_size=32), st.integers(1, 12), st.integers(0, 4), st.integers(0, 1), st.randoms())
+def test_shares_are_decoded_with_as_many_errors_as_half_the_surplus(  # type: ignore[no-untyped-def]
+    secret: bytes, threshold: int, errors: int, more: int, random
+) -> None:
+    """Whichever shares are wrong, by whatever; the wrong ones are named."""
+    points = random.sample(range(1, 10_000), threshold + 2 * errors + more)
+    shares = split_secret(secret, points, threshold, rng=SystemStream())
+    wrong = random.sample(points, random.randint(0, errors))
+    for point in wrong:
+        changed = (int.from_bytes(shares[point], "big") + random.randint(1, PRIME - 1)) % PRIME
+        shares[point] = changed.to_bytes(66, "big")
+    assert decode_shares(shares, threshold) == (secret, frozenset(wrong))
+
+
+@pytest.mark.parametrize(
+    ("values", "threshold"),
+    [([1, 4, 9, 16, 25], 2), ([2**256] * 3, 1), ([5, 7, 1, 8], 2)],
+)
+def test_shares_of_no_secret_are_not_decoded(values: list[int], threshold: int) -> None:
+    """A polynomial of too high a degree, a secret of 33 bytes, more than half the surplus wrong."""
+    shares = {point: value.to_bytes(66, "big") for point, value in enumerate(values, 1)}
+    assert decode_shares(shares, threshold) is None
 
 
 def test_shares_of_strangers_and_of_wrong_length_do_not_count(finished: Cohort) -> None:

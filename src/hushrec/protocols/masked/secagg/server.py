@@ -17,7 +17,7 @@ from hushrec.protocols.masked.secagg.primitives import (
     public_half,
 )
 from hushrec.protocols.masked.secagg.roster import PublicKeys, Roster, Rules, edges, partners_digest
-from hushrec.protocols.masked.secagg.shamir import SHARE_BYTES, join_shares
+from hushrec.protocols.masked.secagg.shamir import SHARE_BYTES, Decoded, decode_shares, join_shares
 
 
 def recover_sum(
@@ -61,18 +61,30 @@ def _rebuild_all(
 ) -> dict[int, bytes]:
     """Return one secret of each device that sent shares: the seed of a survivor, the private mask key of any other.
 
-    Raise `AttemptFailed` if a secret has too few shares, or if its shares give a wrong secret. In the second case its
-    owner has sent wrong shares, and is a culprit of the error. If that holds for half of all owners or more, the
-    devices that revealed the shares must have lied, and the error has no culprits.
+    A device that revealed a share which is not on the polynomial of a secret is doubted, and its shares come last for
+    all other secrets. It is only doubted: the owner of the secret may have sent it a wrong share. Owners whose secrets
+    are not found are tried again at the end, when more devices are doubted.
+
+    Raise `AttemptFailed` if a secret has too few shares, or cannot be rebuilt. Culprits of the error are the owners of
+    such secrets, where `_is_owners_fault` says so. If that holds for half of all owners or more, the devices that
+    revealed the shares must have lied, and the error has no culprits.
     """
-    found = {}
-    for owner in sorted(drawn):
-        keys = roster.entries[owner]
-        is_right = _is_seed_of(keys) if owner in survivors else _is_mask_key_of(keys)
-        found[owner] = _rebuild(owner, drawn, revealed, rules, is_right)
-    secrets = {owner: secret for owner, secret in found.items() if secret is not None}
-    culprits = frozenset(found.keys() - secrets.keys())
-    if culprits:
+    given = {owner: _given(owner, drawn, revealed, rules) for owner in sorted(drawn)}
+    secrets: dict[int, bytes] = {}
+    doubted: set[int] = set()
+    tried_with = dict.fromkeys(given, -1)  # how many devices were doubted
+    for owner in [*given, *given]:
+        if owner not in secrets and len(doubted) > tried_with[owner]:
+            tried_with[owner] = len(doubted)
+            keys = roster.entries[owner]
+            is_right = _is_seed_of(keys) if owner in survivors else _is_mask_key_of(keys)
+            found = _rebuild(given[owner], doubted, rules, is_right)
+            if found is not None:
+                secrets[owner] = found.secret
+                doubted |= {point - 1 for point in found.wrong}
+    missing = given.keys() - secrets.keys()
+    if missing:
+        culprits = frozenset(owner for owner in missing if _is_owners_fault(given[owner], rules))
         raise AttemptFailed(
             "shares of a secret must rebuild the secret whose hash or public key its owner published, but some do not.",
             culprits if 2 * len(culprits) < len(drawn) else frozenset(),
@@ -88,27 +100,51 @@ def _is_mask_key_of(keys: PublicKeys) -> Callable[[bytes], bool]:
     return lambda found: public_half(found) == keys.mask_key
 
 
-def _rebuild(
-    owner: int,
-    drawn: Mapping[int, Collection[int]],
-    revealed: Mapping[int, Mapping[int, bytes]],
-    rules: Rules,
-    is_right: Callable[[bytes], bool],
-) -> bytes | None:
-    """Return the secret of `owner`, rebuilt from revealed shares and confirmed by `is_right`; None if none is right.
+def _given(
+    owner: int, drawn: Mapping[int, Collection[int]], revealed: Mapping[int, Mapping[int, bytes]], rules: Rules
+) -> dict[int, bytes]:
+    """Return the share of a secret of `owner` from each device that it drew and that replied, by position.
 
-    With more shares than the threshold t, each run of t consecutive shares is tried, so that wrong shares can be
-    skipped. Raise `AttemptFailed` if too few devices that `owner` drew have replied.
+    A share of wrong length, or that was left out, is empty. Raise `AttemptFailed` if too few devices have replied.
     """
     helpers = [helper for helper in sorted(drawn[owner]) if helper in revealed]
     if len(helpers) < rules.threshold:
         raise AttemptFailed(
             f"each secret must have at least {rules.threshold} shares, got {len(helpers)} for one secret."
         )
-    given = [(helper + 1, revealed[helper].get(owner, b"")) for helper in helpers]
-    shares = [(point, share) for point, share in given if len(share) == SHARE_BYTES]
-    for start in range(len(shares) if len(shares) >= rules.threshold else 0):
-        secret = join_shares(dict((shares + shares)[start : start + rules.threshold]))
-        if secret is not None and is_right(secret):
-            return secret
+    shares = {helper: revealed[helper].get(owner, b"") for helper in helpers}
+    return {helper: share if len(share) == SHARE_BYTES else b"" for helper, share in shares.items()}
+
+
+def _rebuild(
+    given: Mapping[int, bytes], doubted: Collection[int], rules: Rules, is_right: Callable[[bytes], bool]
+) -> Decoded | None:
+    """Return the secret that is rebuilt from these shares and confirmed by `is_right`; None if none is right.
+
+    First t shares are joined, where t is the threshold, of devices that are not doubted if there are as many. If they
+    give a wrong secret, all m shares are decoded, of which up to (m − t)/2 may be wrong; at last those of devices that
+    are not doubted.
+    """
+    shares = {helper + 1: share for helper, share in given.items() if share}
+    trusted = {point: share for point, share in shares.items() if point - 1 not in doubted}
+    if len(shares) < rules.threshold:
+        return None
+    secret = join_shares(dict(list((trusted | shares).items())[: rules.threshold]))
+    if secret is not None and is_right(secret):
+        return Decoded(secret, frozenset())
+    for chosen in [shares, trusted] if rules.threshold <= len(trusted) < len(shares) else [shares]:
+        found = decode_shares(chosen, rules.threshold)
+        if found is not None and is_right(found.secret):
+            return found
     return None
+
+
+def _is_owners_fault(given: Mapping[int, bytes], rules: Rules) -> bool:
+    """Return whether `most_corrupt` devices that lie about an honest owner's secret could not have hidden it.
+
+    Let h devices reply, of which a leave out the share. If the owner is honest, a ≤ c_max, and at most c_max − a of the
+    other h − a shares are wrong. Decoding then finds the secret if h − a ≥ t + 2 (c_max − a). So the owner has sent
+    wrong shares if a > c_max, or if h + a ≥ t + 2 c_max. Otherwise it may be honest.
+    """
+    left_out = sum(not share for share in given.values())
+    return left_out > rules.most_corrupt or len(given) + left_out >= rules.threshold + 2 * rules.most_corrupt
