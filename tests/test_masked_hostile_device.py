@@ -1,20 +1,25 @@
 """A hostile device of a masked run: refused, passed over, or left out after the attempt that it spoiled."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from masked_kit import PHASES, joined, masked_settings, play_round, report, tables_of
-from service_kit import OPEN_SOCKETS, RUN_ID, RawDevice, wait_for
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from masked_kit import PHASES, close_phase, joined, masked_settings, play_round, report, tables_of, wait_for_phase
+from service_kit import OPEN_SOCKETS, RUN_ID, Live, RawDevice, wait_for
 from test_masked_parties import run_of, survivors_of
 
-from hushrec import wire
+from hushrec import Device, wire
 from hushrec.client import Client
 from hushrec.engines.reference import ReferenceEngine
+from hushrec.errors import RemoteProtocolError
 from hushrec.messages import Address, Envelope
 from hushrec.protocols.masked.messages import Consent, MaskedTable, SealedShares, Unmasking
+from hushrec.protocols.masked.secagg.roster import PublicKeys, keys_text
+from hushrec.protocols.masked.server_round import ServerRound
 from hushrec.signing import DeviceKey
 
 pytestmark = OPEN_SOCKETS
@@ -59,6 +64,59 @@ def huge_table(sent: Any) -> Any:
 def attempts_of(engine: ReferenceEngine) -> int:
     """How many attempts the last round had."""
     return int(engine.server.side.attempt.announcement.attempt)
+
+
+def signed_keys(device: Device, live: Live, **changes: bytes) -> Change:
+    """A device that changes its keys, and signs them."""
+    identity = Ed25519PrivateKey.from_private_bytes(device._session.kept.required("key"))
+    announcement = live.rounds.server.side.attempt.announcement.digest
+
+    def change(sent: Any) -> Any:
+        if not isinstance(sent, PublicKeys):
+            return sent
+        changed = replace(sent, **changes)
+        return replace(changed, signature=identity.sign(keys_text(announcement, *changed.parts()[:-1])))
+
+    return change
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_over_http_keys_of_low_order_are_refused_and_the_others_finish(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_stored: bool
+) -> None:
+    """Also if they are in the database already: they count as missing when the phase closes."""
+    with joined(tmp_path, 6) as (live, devices):
+        wait_for_phase(live, Address(1, 1, "keys"))
+        spoil(devices[0]._session.client(), signed_keys(devices[0], live, mask_key=bytes(32)))
+        if is_stored:
+            with monkeypatch.context() as patch:
+                patch.setattr(ServerRound, "_check_keys", lambda *_: None)
+                report(live, devices[:1], "keys")
+        else:
+            with pytest.raises(RemoteProtocolError, match="full order"):
+                devices[0].step(wait=5)
+            assert live.rounds.n_reports == 0
+        finish_without_first(live, devices)
+
+
+def test_over_http_a_device_that_names_the_identity_of_another_is_left_out_alone(tmp_path: Path) -> None:
+    """Identities are the same in every attempt, so that everybody knows them from earlier rosters."""
+    with joined(tmp_path, 6) as (live, devices):
+        wait_for_phase(live, Address(1, 1, "keys"))
+        identity = DeviceKey.from_bytes(devices[1]._session.kept.required("key")).public_key
+        spoil(devices[0]._session.client(), signed_keys(devices[0], live, mask_key=identity))
+        report(live, devices[:1], "keys")
+        finish_without_first(live, devices)
+
+
+def finish_without_first(live: Live, devices: list[Device]) -> None:
+    """All but the first device report, and the round ends in its first attempt."""
+    for phase in PHASES:
+        report(live, devices[1:], phase)
+        if phase == "keys" and live.rounds.n_reports == len(devices) - 1:  # the first one's were refused
+            close_phase(live)
+    wait_for(lambda: live.rounds.server.side.learner.round_number == 1)
+    assert tables_of(devices) == [0, 1, 1, 1, 1, 1]
 
 
 @pytest.mark.parametrize("change", [garbage_shares, swapped_shares])

@@ -17,6 +17,7 @@ from hushrec.budget.accountants import TableAccountant
 from hushrec.budget.gaussian import Cohort, run_mu
 from hushrec.errors import AttemptFailed, LocalProtocolError, ParameterError, RemoteProtocolError
 from hushrec.messages import Offer, Public
+from hushrec.protocols.masked import server_round
 from hushrec.protocols.masked.device_round import NEXT_STATE, Consented, DeviceRound, Idle, Keyed, Sent, Shared
 from hushrec.protocols.masked.device_table import BlockValues, make_table
 from hushrec.protocols.masked.messages import (
@@ -33,7 +34,7 @@ from hushrec.protocols.masked.messages import (
 )
 from hushrec.protocols.masked.plan import Block, make_plan
 from hushrec.protocols.masked.price import price_plan
-from hushrec.protocols.masked.secagg.roster import PublicKeys, Roster, Rules, bitmap
+from hushrec.protocols.masked.secagg.roster import PublicKeys, Roster, Rules, bitmap, keys_text
 from hushrec.protocols.masked.server_round import EXPECTED, Phase, ServerRound
 from hushrec.protocols.masked.terms import MaskedTerms
 from hushrec.randomness import SeededRandomness, SystemRandomness, SystemStream
@@ -153,6 +154,99 @@ def test_too_few_answers_end_the_attempt_in_every_phase(phase: Phase) -> None:
         attempt.server.close()
     with pytest.raises(LocalProtocolError, match="not asked"):
         attempt.server.question(attempt.people[9].name)
+
+
+def sign_keys(person: Person, announcement: Announcement, keys: PublicKeys, **changes: bytes) -> PublicKeys:
+    """The device's keys with these changes, and its signature of them."""
+    changed = dataclasses.replace(keys, **changes)
+    signature = person.identity.sign(keys_text(announcement.digest, *changed.parts()[:-1]))
+    return dataclasses.replace(changed, signature=signature)
+
+
+PRIME = 2**255 - 19
+ORDER_8 = 325606250916557431795983626356110631294008115727848805560023387167927233504
+LOW_ORDER = {"0": 0, "1": 1, "order 8": ORDER_8, "p - 1": PRIME - 1, "p": PRIME, "p + 1": PRIME + 1}
+
+
+@pytest.mark.parametrize(
+    ("field", "bad"),
+    [
+        ("mask_key", "identity"),
+        ("mask_key", "channel_key"),
+        ("channel_key", "identity"),
+        *itertools.product(["mask_key", "channel_key"], LOW_ORDER),
+    ],
+)
+def test_keys_that_no_roster_can_hold_are_refused_and_the_others_finish(field: str, bad: str) -> None:
+    """A key of low order, or one key for two uses: nothing is stored, and the round is without this device."""
+    attempt = Attempt()
+    hostile = attempt.people[4]
+    keys = hostile.report(attempt.announcement)
+    assert isinstance(keys, PublicKeys)
+    value = LOW_ORDER[bad].to_bytes(32, "little") if bad in LOW_ORDER else getattr(keys, bad)
+    with pytest.raises(RemoteProtocolError, match=r"full order|distinct"):
+        attempt.server.receive(hostile.name, sign_keys(hostile, attempt.announcement, keys, **{field: value}))
+    assert attempt.server.reported == frozenset()
+    attempt.play(lost={Phase.KEYS: {4}})
+    assert np.array_equal(attempt.server.sum, attempt.expected())
+    assert len(attempt.server.survivors) == 9
+
+
+@pytest.mark.parametrize(
+    ("field", "copied", "left_out"),
+    [
+        ("mask_key", "mask_key", {4, 6}),
+        ("channel_key", "mask_key", {4, 6}),
+        ("mask_key", "identity", {4}),
+        ("channel_key", "identity", {4}),
+    ],
+)
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_copied_key_does_not_stop_a_round(field: str, copied: str, left_out: set[int], is_first: bool) -> None:
+    """An identity is its signer's; of two devices with one mask or channel key, neither is in the roster."""
+    attempt = Attempt()
+    server = attempt.server
+    sent = {number: person.report(attempt.announcement) for number, person in enumerate(attempt.people)}
+    victim, own = sent[6], sent[4]
+    assert isinstance(victim, PublicKeys)
+    assert isinstance(own, PublicKeys)
+    sent[4] = sign_keys(attempt.people[4], attempt.announcement, own, **{field: getattr(victim, copied)})
+    for number in sorted(sent, reverse=not is_first):
+        server.receive(attempt.people[number].name, sent[number])
+    server.close()
+    kept = set(range(10)) - left_out
+    assert server.asked == {attempt.people[number].name for number in kept}
+    attempt.play()
+    assert np.array_equal(server.sum, attempt.expected())
+    assert len(server.survivors) == len(kept)
+
+
+def test_too_few_distinct_keys_end_the_attempt() -> None:
+    """Devices that are not in the roster do not count."""
+    attempt = Attempt()
+    shared = bytes(range(1, 33))
+    for person in attempt.people:
+        keys = person.report(attempt.announcement)
+        assert isinstance(keys, PublicKeys)
+        changes = {"mask_key": shared} if person in attempt.people[:4] else {}
+        attempt.server.receive(person.name, sign_keys(person, attempt.announcement, keys, **changes))
+    with pytest.raises(AttemptFailed, match="at least 7, got 6"):
+        attempt.server.close()
+
+
+def test_whatever_a_peer_did_a_phase_that_cannot_close_ends_the_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The service would try the same again and again; the next attempt begins with new secrets."""
+
+    def refuse(*_: object) -> None:
+        raise RemoteProtocolError("keys must please the server.")
+
+    attempt = Attempt()
+    for person in attempt.people:
+        attempt.server.receive(person.name, person.report(attempt.announcement))
+    monkeypatch.setattr(server_round, "make_roster", refuse)
+    with pytest.raises(AttemptFailed, match="please"):
+        attempt.server.close()
+    assert attempt.server.phase is Phase.FAILED
 
 
 @cache

@@ -11,6 +11,7 @@ import hmac
 import itertools
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -111,9 +112,13 @@ class Attempt:
         self._cohort_of(devices[0]).receive_sum(devices, total)
 
     def close(self, reports: Iterable[tuple[bytes, Any]]) -> None:
-        """Close the current phase with these reports; raise `AttemptFailed` if every cohort fails."""
+        """Close the current phase with these reports; raise `AttemptFailed` if every cohort fails.
+
+        A report that is refused counts as missing. `check` accepted it when it was stored, perhaps in an older version.
+        """
         for device, message in reports:
-            self._cohort_of(device).receive(device, message)
+            with suppress(RemoteProtocolError):
+                self._cohort_of(device).receive(device, message)
         if self.phase is Phase.KEYS:
             self.cohorts = self._split(self.cohorts[0])
         alive, reasons = [], []

@@ -38,6 +38,7 @@ from hushrec.protocols.masked.secagg.roster import (
     make_roster,
     partners_digest,
     survivors_text,
+    without_copies,
 )
 from hushrec.protocols.masked.secagg.server import recover_sum
 from hushrec.protocols.masked.terms import MaskedTerms
@@ -193,7 +194,11 @@ class ServerRound:
         self._arrived |= dict.fromkeys(senders, True)
 
     def close(self) -> None:
-        """Close the current phase and enter the next; raise `AttemptFailed` if too few devices have reported."""
+        """Close the current phase and enter the next; raise `AttemptFailed` if that is impossible.
+
+        In most cases too few devices have reported. In phase KEYS, devices that use a key of another device are left
+        out. An error that a peer caused ends the attempt too: otherwise each try to close the phase would raise it.
+        """
         if self.phase not in EXPECTED:
             raise LocalProtocolError(f"close must not be called after the attempt has ended ({self.phase.value}).")
         try:
@@ -201,9 +206,14 @@ class ServerRound:
         except AttemptFailed as failure:
             self.phase, self.culprits = Phase.FAILED, self._names(failure.culprits)
             raise
+        except RemoteProtocolError as error:
+            self.phase = Phase.FAILED
+            raise AttemptFailed(str(error)) from error
         self.phase = EXPECTED[self.phase][1]
 
     def _close(self) -> None:
+        if self.phase is Phase.KEYS:
+            self._keys = {entry.device: entry for entry in without_copies(self._keys.values())}
         rules, reports = self.terms.rules, len(self.reported)
         needed = {Phase.CONSENT: rules.quorum(len(self._roster)), Phase.UNMASK: rules.threshold}
         least = needed.get(self.phase, rules.smallest)
@@ -223,6 +233,7 @@ class ServerRound:
             raise RemoteProtocolError("keys must belong to the device that sends them.", status_hint=401)
         if not keys.is_genuine(self.announcement.digest):
             raise RemoteProtocolError("keys must be signed by the device for this announcement.", status_hint=401)
+        keys.check_keys()
 
     def _check_shares(self, sender: int, shares: SealedShares) -> None:
         others = len(self._roster) - 1

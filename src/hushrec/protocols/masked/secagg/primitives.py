@@ -75,7 +75,17 @@ def agree(private: X25519PrivateKey, public: bytes) -> bytes:
     try:
         return private.exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError:
-        refuse("X25519 keys in the roster must have 32 bytes and full order")
+        refuse("X25519 keys must have 32 bytes and full order")
+
+
+# Zero bytes are the private key 2²⁵⁴. Its shared secret is zero exactly for the public keys of low order, because
+# their orders are powers of two, and those of all other public keys have an odd prime factor.
+_POWER_OF_TWO = load_private(bytes(KEY_BYTES))
+
+
+def check_order(public: bytes) -> None:
+    """Raise `RemoteProtocolError` for a public key that `agree` refuses, whatever the private key."""
+    agree(_POWER_OF_TWO, public)
 
 
 def derive(secret: bytes, label: bytes, context: bytes, *positions: int) -> bytes:

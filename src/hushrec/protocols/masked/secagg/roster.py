@@ -1,6 +1,7 @@
 """The data on which all devices of an attempt must agree: rules, keys, roster, partners and survivors."""
 
 import itertools
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +19,7 @@ from hushrec.protocols.masked.secagg.primitives import (
     ROSTER_LABEL,
     SIGNATURE_BYTES,
     SURVIVORS_LABEL,
+    check_order,
     digest,
     is_signed,
     number,
@@ -140,6 +142,13 @@ class PublicKeys:
         """Return all fields, in the order in which the hash of the roster uses them."""
         return self.device, self.identity, self.mask_key, self.channel_key, self.seed_hash, self.signature
 
+    def check_keys(self) -> None:
+        """Raise `RemoteProtocolError` unless the three keys are distinct and both X25519 keys have full order."""
+        if len({self.identity, self.mask_key, self.channel_key}) != 3:
+            refuse("identity, mask_key and channel_key must be distinct")
+        check_order(self.mask_key)
+        check_order(self.channel_key)
+
     def is_genuine(self, announcement: bytes) -> bool:
         """Return whether the signature of these keys is valid for the announcement with this hash."""
         return is_signed(self.identity, self.signature, keys_text(announcement, *self.parts()[:-1]))
@@ -181,6 +190,23 @@ class Roster:
         """
         parts = [part for entry in self.entries for part in entry.parts()]
         return digest(ROSTER_LABEL, self.announcement, number(len(self)), *parts)
+
+
+def without_copies(keys: Collection[PublicKeys]) -> list[PublicKeys]:
+    """Return the entries without those that use a key of another device, so that all keys in a roster are distinct.
+
+    The signature proves that an identity belongs to its device, so a device whose identity is another device's mask or
+    channel key stays. Nothing proves that of mask and channel keys: all devices that share one are left out. An honest
+    device is not affected, because its keys are new in every attempt, and only the server sees them before the roster.
+    """
+    identities = Counter(entry.identity for entry in keys)
+    exchanged = Counter(key for entry in keys for key in (entry.mask_key, entry.channel_key))
+    return [
+        entry
+        for entry in keys
+        if identities[entry.identity] == exchanged[entry.mask_key] == exchanged[entry.channel_key] == 1
+        and not {entry.mask_key, entry.channel_key} & identities.keys()
+    ]
 
 
 def make_roster(announcement: bytes, keys: Sequence[PublicKeys]) -> Roster:
