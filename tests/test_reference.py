@@ -162,7 +162,7 @@ def test_a_cap_as_long_as_the_catalogue_is_refused_by_name():
     """And protocols cannot be mixed."""
     with pytest.raises(ParameterError, match="profile_cap"):
         small_problem(Sdcf(epsilon_i=4.0, epsilon_g=1.0, profile_cap=20))
-    with pytest.raises(ParameterError, match="protocol"):
+    with pytest.raises(ParameterError, match="must use protocol sdcf"):
         small_problem(*[SDCF, *[Plain()] * 29])
 
 

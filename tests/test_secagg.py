@@ -31,7 +31,7 @@ from hushrec.protocols.masked.secagg.roster import (
     make_roster,
     share_risk,
 )
-from hushrec.protocols.masked.secagg.shamir import PRIME, decode_shares, join_shares, split_secret
+from hushrec.protocols.masked.secagg.shamir import PRIME, Decoded, decode_shares, join_shares, split_secret
 from hushrec.randomness import SystemStream
 
 FALSE_ALARM = 1e-6
@@ -206,6 +206,18 @@ def test_lies_about_other_owners_show_whose_shares_to_leave_out(sixty: Cohort, k
     assert np.array_equal(with_lies(sixty, lies, FEW).recover(), sixty.plain_sum())
 
 
+@pytest.mark.parametrize("liar", [0, 19])
+def test_one_wrong_share_is_left_out_where_there_is_one_to_spare(sixty: Cohort, liar: int) -> None:
+    """31 shares cannot be decoded for t = 30, but one run of 30 of them, in a circle, is without the wrong one."""
+    cohort = with_lies(sixty, {liar: range(31, 60)}, range(31))
+    assert np.array_equal(cohort.recover(), sixty.plain_sum())
+
+
+def test_a_decoded_secret_does_not_show_in_a_repr() -> None:
+    """Like all objects that hold secrets."""
+    assert "7777" not in repr(Decoded(b"7777" * 8, frozenset())).split(" at ")[0]
+
+
 def test_an_owner_whom_liars_could_have_hidden_is_not_blamed(sixty: Cohort) -> None:
     """Three wrong shares of 34 are too many to decode, and c_max = 3 devices can tell them."""
     with pytest.raises(AttemptFailed, match="published") as failure:
@@ -245,7 +257,7 @@ def test_shares_are_decoded_with_as_many_errors_as_half_the_surplus(  # type: ig
     for point in wrong:
         changed = (int.from_bytes(shares[point], "big") + random.randint(1, PRIME - 1)) % PRIME
         shares[point] = changed.to_bytes(66, "big")
-    assert decode_shares(shares, threshold) == (secret, frozenset(wrong))
+    assert decode_shares(shares, threshold) == Decoded(secret, frozenset(wrong))
 
 
 @pytest.mark.parametrize(

@@ -160,7 +160,7 @@ def test_an_enrolment_must_be_signed_with_the_key_it_brings(tmp_path: Path) -> N
     [
         (b"", 422, "well-formed MessagePack"),
         (b"\xc1" * 50, 422, "well-formed MessagePack"),
-        (make_body(items=(1, 60)), 422, "item numbers"),
+        (make_body(items=(1, 60)), 422, "item numbers of a report must be below 60"),
         (make_body(size=200), 422, "at most 100"),
         (make_body(width=5), 422, "4 numbers each"),
         (make_body(phase="keys"), 409, "phase report"),

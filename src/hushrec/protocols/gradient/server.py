@@ -112,9 +112,7 @@ class GradientServer(ServerSide):
         if len(message.items) == 0:
             return
         if message.items[-1] >= self._terms.n_items:
-            raise RemoteProtocolError(
-                f"item numbers of a report must be below {self._terms.n_items}, got {message.items[-1]}."
-            )
+            raise RemoteProtocolError(f"item numbers of a report must be below {self._terms.n_items}.")
         if len(message.items) > self._terms.most_items:
             raise RemoteProtocolError(
                 f"a report must have at most {self._terms.most_items} items, got {len(message.items)}."

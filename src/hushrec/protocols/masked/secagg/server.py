@@ -123,25 +123,23 @@ def _rebuild(
 
     First t shares are joined, where t is the threshold, of devices that are not doubted if there are as many. If they
     give a wrong secret, all m shares are decoded, of which up to (m − t)/2 may be wrong; then those of devices that are
-    not doubted. At last every other run of t consecutive shares is joined, which finds the secret with fewer shares if
-    the wrong ones are few and close together.
+    not doubted. At last every other run of t consecutive shares, in a circle, is joined: this finds the secret with
+    fewer shares if the wrong ones are few and close together.
     """
     shares = {helper + 1: share for helper, share in given.items() if share}
     trusted = {point: share for point, share in shares.items() if point - 1 not in doubted}
     if len(shares) < rules.threshold:
         return None
-    in_turn = list((trusted | shares).items())
-    runs = [dict((in_turn + in_turn)[start : start + rules.threshold]) for start in range(len(in_turn))]
-    if (secret := join_shares(runs[0])) is not None and is_right(secret):
+    twice = 2 * list((trusted | shares).items())
+    joined = (join_shares(dict(twice[start : start + rules.threshold])) for start in range(len(shares)))
+    if (secret := next(joined)) is not None and is_right(secret):
         return Decoded(secret, frozenset())
     for chosen in [shares, trusted] if rules.threshold <= len(trusted) < len(shares) else [shares]:
         found = decode_shares(chosen, rules.threshold)
         if found is not None and is_right(found.secret):
             return found
-    for run in runs[1:]:
-        if (secret := join_shares(run)) is not None and is_right(secret):
-            return Decoded(secret, frozenset())
-    return None
+    right = next((secret for secret in joined if secret is not None and is_right(secret)), None)
+    return None if right is None else Decoded(right, frozenset())
 
 
 def _is_owners_fault(given: Mapping[int, bytes], rules: Rules) -> bool:

@@ -7,7 +7,7 @@ are a word of a Reed–Solomon code with errors, and are decoded as such [Gao200
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from hushrec.errors import ParameterError
 from hushrec.randomness import RandomStream
@@ -17,7 +17,8 @@ SHARE_BYTES = 66
 SECRET_BYTES = 32
 
 
-class Decoded(NamedTuple):
+@dataclass(frozen=True, repr=False)
+class Decoded:
     """A secret that was rebuilt from shares of which some may be wrong."""
 
     secret: bytes
