@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from service_kit import keep_record
+from wire_kit import describe
 
 from hushrec import wire
 from hushrec.arrays import FloatArray
@@ -130,7 +131,7 @@ def test_a_protocol_declares_messages_of_its_own(everything: Everything) -> None
     """They are derived from their class: arrays, optional fields, messages within messages, lists and maps."""
     assert equal(wire.as_sent(everything), everything)
     assert equal(wire.decode(wire.encode(enclosed(everything)), Envelope).message, everything)
-    described = dict(wire.describe(Everything))
+    described = dict(describe(Everything))
     assert described["row"] == "uint32 buffer"
     assert described["table"] == "[width, float32 buffer]"
     assert described["row_or_none"] == "float32 buffer or nil"

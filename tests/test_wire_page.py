@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 from service_kit import OPEN_SOCKETS, PATIENCE, RawDevice, live_server, make_body, wait_for
+from wire_kit import describe
 
 from hushrec import wire
 from hushrec.errors import CODES, RemoteProtocolError
@@ -70,7 +71,7 @@ def test_every_protocol_declares_its_messages_where_the_decoder_looks() -> None:
 def test_the_page_lists_every_message_field_by_field(tag: str) -> None:
     """In the order of the class, with its type on the wire and its largest size."""
     text = section(f"`{tag}`")
-    assert rows(text) == wire.describe(KINDS[tag].message)
+    assert rows(text) == describe(KINDS[tag].message)
     assert f"At most {KINDS[tag].largest:,} bytes" in text
 
 

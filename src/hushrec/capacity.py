@@ -41,31 +41,20 @@ SDCF_ROUNDS, SDCF_FACTORS, SDCF_REPORTS = 100, 50, 100
 class Measured:
     """Measured costs of parts of a round, in milliseconds and bytes, from which the costs of a run are estimated.
 
-    `device_ms` holds a, b and c of the module's formulas; `server_ms` the costs per report and per number of its table;
-    `…_session_ms` the fixed costs of HTTPS requests; `sdcf_device_ms` the costs per round and per item. A test fits all
-    of them again from the records that the comments name.
+    A test fits all of them again from the records that the comments name.
     """
 
-    device_ms: tuple[float, float, float]  # a, b, c: capacity.json
-    server_ms: tuple[float, float]  # capacity.json
-    device_session_ms: float  # fixed cost of a device's round over HTTPS: masked-fleet.json
-    server_session_ms: float  # fixed cost of a report for the server: masked-fleet.json
-    bytes_per_neighbour: float  # u: masked-fleet.json
-    bytes_per_member: float  # r: masked-fleet.json
-    sdcf_device_ms: tuple[float, float]  # per round, and per item, over HTTPS: capacity-sdcf.json
-    sdcf_server_ms: float  # per report, over HTTPS: service-fleet.json
+    device_ms: tuple[float, float, float] = (35.644, 0.00028545, 0.063542)  # a, b, c: capacity.json
+    server_ms: tuple[float, float] = (1.1785, 8.3173e-06)  # per report, and per number of its table: capacity.json
+    device_session_ms: float = 90.7  # fixed cost of a device's round over HTTPS: masked-fleet.json
+    server_session_ms: float = 5.3817  # fixed cost of a report for the server: masked-fleet.json
+    bytes_per_neighbour: float = 268.55  # u: masked-fleet.json
+    bytes_per_member: float = 391.02  # r: masked-fleet.json
+    sdcf_device_ms: tuple[float, float] = (11.14, 0.001787)  # per round, and per item, over HTTPS: capacity-sdcf.json
+    sdcf_server_ms: float = 4.06  # per report, over HTTPS: service-fleet.json
 
 
-MEASURED = Measured(
-    device_ms=(35.644, 0.00028545, 0.063542),
-    server_ms=(1.1785, 8.3173e-06),
-    device_session_ms=90.7,
-    server_session_ms=5.3817,
-    bytes_per_neighbour=268.55,
-    bytes_per_member=391.02,
-    sdcf_device_ms=(11.14, 0.001787),
-    sdcf_server_ms=4.06,
-)
+MEASURED = Measured()
 
 
 @dataclass(frozen=True)
@@ -88,19 +77,14 @@ LIMITS = (
 
 @dataclass(frozen=True)
 class Round:
-    """The estimated costs of one round for one device and for the server.
-
-    `server_cores` is the number of cores that are busy throughout the round, `server_gbit_up` what devices send in
-    Gbit/s, and `server_gb_sums` the memory for all open sums in GB. The server's costs do not include downloads of the
-    public table, which a cache serves.
-    """
+    """The estimated costs of one round for a device and the server; a cache serves downloads of the public table."""
 
     device_mb_up: float
     device_mb_down: float
     device_seconds: float
-    server_cores: float
-    server_gbit_up: float
-    server_gb_sums: float
+    server_cores: float  # busy throughout the round
+    server_gbit_up: float  # what devices send, in Gbit/s
+    server_gb_sums: float  # memory for all open sums, in GB
 
 
 @dataclass(frozen=True)
@@ -204,10 +188,14 @@ def capacity(
     """Return the estimated costs of a training, as a dict for JSON.
 
     `largest_round` has the maximum of each cost over the rounds, `training` the totals over all rounds, and `too_much`
-    the limits that the maxima exceed, the worst first. If `item_blocks` is None, it is the smallest number that is
-    estimated to keep reports below their limit.
+    the limits that the maxima exceed, the worst first.
     """
-    _check(people, items, hours)
+    if not (people >= SMALLEST_FLEET and items >= 1 and math.isfinite(people * items)):
+        raise ParameterError(
+            f"people must be at least {SMALLEST_FLEET} and items at least 1, got {people:g}, {items:g}."
+        )
+    if not 0 < hours < math.inf:
+        raise ParameterError(f"hours must be above 0 and finite, got {hours:g}.")
     people, items = int(people), int(items)
     estimate = find_protocol(protocol).costs
     if estimate is None:
@@ -236,16 +224,6 @@ def capacity(
             for limit in broken
         ],
     }
-
-
-def _check(people: float, items: float, hours: float) -> None:
-    if not (people >= SMALLEST_FLEET and items >= 1 and math.isfinite(people * items)):
-        raise ParameterError(
-            f"people must be at least {SMALLEST_FLEET} and items at least 1, got {people:g}, {items:g}."
-        )
-
-    if not 0 < hours < math.inf:
-        raise ParameterError(f"hours must be above 0 and finite, got {hours:g}.")
 
 
 def in_digits(number: float) -> str:

@@ -24,7 +24,7 @@ from hushrec.simulation.settings import Settings
 from hushrec.simulation.training import train
 
 MARK = ".hushrec-demo"  # a folder with this file belongs to a demo, and may be replaced
-SHAPE = {"rounds": 400, "factors": 5, "step": 0.6}  # for the settings whose model and protocol use these options
+COMMON = {"rounds": 400, "factors": 5, "step": 0.6}  # for the settings whose model and protocol use these options
 SHOWN = 5  # recommendations
 ATTACKED_ROUNDS = 100  # of the gradient protocols, whose first rounds reveal the most
 
@@ -53,15 +53,11 @@ class Suggestion:
 
 @dataclass(frozen=True)
 class Advice:
-    """The recommendations for one person.
-
-    `truth_elsewhere` is the mean, over all films that the person has not rated, of the rating that the ground truth
-    expects.
-    """
+    """The recommendations for one person."""
 
     person: str
     suggestions: list[Suggestion]
-    truth_elsewhere: float
+    truth_elsewhere: float  # mean rating that the ground truth expects of films that the person has not rated
 
 
 @dataclass(frozen=True)
@@ -88,19 +84,20 @@ def run_demo(
     Without the extra `report`, no plots and no page are written. The attacks run in the executor `beside` while this
     process trains; without an executor they run afterwards. `rounds` is the number of rounds of gradient protocols.
     """
-    options = SHAPE if rounds is None else {**SHAPE, "rounds": rounds}
+    options = COMMON if rounds is None else {**COMMON, "rounds": rounds}
     started = time.perf_counter()
     folder = prepare(out)
     ratings = synthetic()
     _write_files(ratings, folder)
     attacks = attack(ratings, options, beside)
     results = {
-        name: _train(ratings, folder, name, shaped(settings, options), progress) for name, settings in SETTINGS.items()
+        name: _train(ratings, folder, name, with_common(settings, options), progress)
+        for name, settings in SETTINGS.items()
     }
     advice = advise(results[RECOMMENDS_FROM], ratings)
     runs = [folder / "runs" / name for name in SETTINGS]
     study = read_studies(runs)[0]
-    points = place(attacks(), study)
+    points = points_of(attacks(), study)
     page = None
     if is_installed("report"):
         bias = results[RECOMMENDS_FROM].record["baselines"]["bias"]["rmse"]
@@ -118,29 +115,28 @@ def run_demo(
     return Demo(folder, page, study, advice, points, time.perf_counter() - started)
 
 
-def shaped(settings: dict[str, Any], shape: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of a run with those of the common options in `shape` that its model and protocol use."""
+def with_common(settings: dict[str, Any], common: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of a run with those of the common options that its model and protocol use."""
     used = Settings(**settings).options
-    return {**settings, **{option: value for option, value in shape.items() if option in used}}
+    return {**settings, **{option: value for option, value in common.items() if option in used}}
 
 
-def attack(ratings: Ratings, shape: dict[str, Any], beside: Executor | None) -> Callable[[], list[Record]]:
+def attack(ratings: Ratings, common: dict[str, Any], beside: Executor | None) -> Callable[[], list[Record]]:
     """Prepare the attacks on every entry of `SETTINGS`; return a function that returns their records when it is called.
 
-    `shape` holds the options common to all runs. The records are in the order of `SETTINGS`. With an executor `beside`,
-    the attacks start at once, those on the last entry first: this process trains from the first entry on, so that it
-    and the executor do not compile the same kernels at the same time. If `beside` is None, the returned function runs
-    the attacks.
+    The records are in the order of `SETTINGS`. An executor `beside` starts the attacks at once, those on the last entry
+    first: this process trains from the first entry on, so that both do not compile the same kernels at the same time.
+    Without an executor, the returned function runs the attacks.
     """
-    fewer = {**shape, "rounds": min(shape["rounds"], ATTACKED_ROUNDS)}
-    tasks = [partial(quick_audit, ratings, Settings(**shaped(settings, fewer))) for settings in SETTINGS.values()]
+    fewer = {**common, "rounds": min(common["rounds"], ATTACKED_ROUNDS)}
+    tasks = [partial(quick_audit, ratings, Settings(**with_common(settings, fewer))) for settings in SETTINGS.values()]
     if beside is None:
         return lambda: [task() for task in tasks]
     running = [beside.submit(task) for task in reversed(tasks)]
     return lambda: [done.result() for done in reversed(running)]
 
 
-def place(attacks: list[Record], study: Study) -> list[Point]:
+def points_of(attacks: list[Record], study: Study) -> list[Point]:
     """Return the points of the leakage plot: for each setting its final RMSE and what the attacks recovered."""
     return [
         Point(trained.label, trained.protocol, trained.mean("rmse"), recovered(found, found["protocol"]))
@@ -157,10 +153,7 @@ def _write_picture(picture: Any, folder: Path) -> None:
 
 
 def _train(ratings: Ratings, folder: Path, name: str, settings: dict[str, Any], progress: Progress | None) -> Result:
-    def heard(_protocol: str, round_number: int, rounds: int, error: float) -> None:
-        if progress is not None:
-            progress(name, round_number, rounds, error)
-
+    heard = None if progress is None else lambda _protocol, *reached: progress(name, *reached)
     return train(ratings, compare=False, out=folder / "runs" / name, progress=heard, **settings)
 
 

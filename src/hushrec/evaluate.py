@@ -1,6 +1,6 @@
 """Accuracy metrics on NumPy arrays, usable without the rest of hushrec."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -63,10 +63,7 @@ def metrics_of_ranks(above: IntArray, tied: IntArray, others: IntArray, k: int =
     For each held-out item, `others` counts the other unrated items (c), `above` those of them that score higher (g),
     and `tied` those that score the same (t).
     """
-    discounts = np.concatenate([[0.0], np.cumsum(1 / np.log2(np.arange(k) + 2))])
-    first, last = np.minimum(above, k), np.minimum(above + tied + 1, k)
-    hits = (last - first) / (tied + 1)
-    gains = (discounts[last] - discounts[first]) / (tied + 1)
+    hits, gains = _hits_and_gains(above, tied, k)
     return {
         "auc": float(auc_of_ranks(above, tied, others).mean()),
         f"hr_at_{k}": float(hits.mean()),
@@ -76,11 +73,7 @@ def metrics_of_ranks(above: IntArray, tied: IntArray, others: IntArray, k: int =
 
 
 def auc_of_ranks(above: IntArray, tied: IntArray, others: IntArray) -> FloatArray:
-    """Return the AUC of every held-out item, (c − g − t/2) / c; 1/2 if c is 0.
-
-    For each held-out item, `others` counts the other unrated items (c), `above` those of them that score higher (g),
-    and `tied` those that score the same (t).
-    """
+    """Return the AUC of every held-out item, (c − g − t/2) / c, from the counts of `metrics_of_ranks`; 1/2 if c = 0."""
     return np.where(others > 0, (others - above - tied / 2) / np.maximum(others, 1), 0.5)
 
 
@@ -110,24 +103,17 @@ def list_metrics(
     users = np.flatnonzero(n_liked)
     if len(users) == 0:
         return {}
-    discounts = np.concatenate([[0.0], np.cumsum(1 / np.log2(np.arange(k) + 2))])
     hits, gains = np.zeros(len(users)), np.zeros(len(users))
-    size, start = 1, 0
-    while start < len(users):
-        rows = slice(start, start + size)
-        scores = _unrated_scores(score, users[rows], starts, rated_items)
+    for rows, scores in _blocks(score, users, starts, rated_items):
         who, cells = _cells_of(users[rows], liked_starts)
-        above, tied = _ranks(scores, who, liked_items[cells], k)
-        first, last = np.minimum(above, k), np.minimum(above + tied + 1, k)
-        in_list, gain = (last - first) / (tied + 1), (discounts[last] - discounts[first]) / (tied + 1)
+        in_list, gain = _hits_and_gains(*_ranks(scores, who, liked_items[cells], k), k)
         hits[rows] = np.bincount(who, in_list, minlength=len(scores))
         gains[rows] = np.bincount(who, gain, minlength=len(scores))
-        start, size = rows.stop, max(1, CELLS_PER_BLOCK // scores.shape[1])
     most = n_liked[users]
     return {
         f"precision_at_{k}": float((hits / k).mean()),
         f"recall_at_{k}": float((hits / most).mean()),
-        f"ndcg_at_{k}": float((gains / discounts[np.minimum(most, k)]).mean()),
+        f"ndcg_at_{k}": float((gains / _discounts(k)[np.minimum(most, k)]).mean()),
     }
 
 
@@ -142,14 +128,33 @@ def shrink(scores: FloatArray, center: FloatArray, support: FloatArray, strength
     return np.asarray(center[:, None] + (scores - center[:, None]) * share)
 
 
-def _unrated_scores(
+def _discounts(k: int) -> FloatArray:
+    """Return the sums of the first 0, …, k discounts 1 / log₂(rank + 2)."""
+    return np.concatenate([[0.0], np.cumsum(1 / np.log2(np.arange(k) + 2))])
+
+
+def _hits_and_gains(above: IntArray, tied: IntArray, k: int) -> tuple[FloatArray, FloatArray]:
+    """Return the probability that each item is in the list, and its expected discount; its rank is g, …, or g + t."""
+    discounts = _discounts(k)
+    first, last = np.minimum(above, k), np.minimum(above + tied + 1, k)
+    return (last - first) / (tied + 1), (discounts[last] - discounts[first]) / (tied + 1)
+
+
+def _blocks(
     score: Callable[[IntArray], FloatArray], users: IntArray, starts: IntArray, rated_items: IntArray
-) -> FloatArray:
-    """Return these users' scores, with -inf for items rated in training; `ranking_metrics` explains the arguments."""
-    scores = np.array(score(users), dtype=np.float64)
-    who, cells = _cells_of(users, starts)
-    scores[who, rated_items[cells]] = -np.inf
-    return scores
+) -> Iterator[tuple[slice, FloatArray]]:
+    """Yield slices of `users` and their scores, with -inf for items rated in training, of bounded size.
+
+    `ranking_metrics` explains the arguments.
+    """
+    size, start = 1, 0
+    while start < len(users):
+        rows = slice(start, start + size)
+        scores = np.array(score(users[rows]), dtype=np.float64)
+        who, cells = _cells_of(users[rows], starts)
+        scores[who, rated_items[cells]] = -np.inf
+        yield rows, scores
+        start, size = rows.stop, max(1, CELLS_PER_BLOCK // scores.shape[1])
 
 
 def _cells_of(users: IntArray, starts: IntArray) -> tuple[IntArray, IntArray]:
@@ -187,22 +192,15 @@ def held_out_ranks(
 ) -> tuple[IntArray, IntArray, IntArray]:
     """Return how held-out items rank among unrated items: three arrays `(len(users),)` for `metrics_of_ranks`.
 
-    For each user they count the unrated items that score higher than the held-out item, the other unrated items that
-    score the same, and all unrated items besides the held-out one. `ranking_metrics` explains the arguments. Scores are
-    computed in blocks of users.
+    `ranking_metrics` explains the arguments. Scores are computed in blocks of users.
     """
     above, tied, others = (np.empty(len(users), dtype=np.int64) for _ in range(3))
-    size, start = 1, 0
-    while start < len(users):
-        rows = slice(start, start + size)
+    for rows, scores in _blocks(score, users, starts, rated_items):
         block = users[rows]
-        scores = _unrated_scores(score, block, starts, rated_items)
         own = scores[np.arange(len(block)), held_out[rows]][:, None]
-        lengths = starts[block + 1] - starts[block]
         above[rows] = np.count_nonzero(scores > own, axis=1)
         tied[rows] = np.count_nonzero(scores == own, axis=1) - 1
-        others[rows] = scores.shape[1] - lengths - 1
-        start, size = rows.stop, max(1, CELLS_PER_BLOCK // scores.shape[1])
+        others[rows] = scores.shape[1] - (starts[block + 1] - starts[block]) - 1
     return above, tied, others
 
 

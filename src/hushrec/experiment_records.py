@@ -21,7 +21,7 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True, eq=False)
 class Shared:
-    """The data that several runs of an experiment share: facts about it, its settings, and its splits by seed."""
+    """The data that several runs of an experiment share."""
 
     about: Record  # name, title, config, dataset, data, versions, machine
     settings: list[Record]  # label, model, protocol, engine, rounds, factors, step, budget, … of every setting
@@ -94,16 +94,9 @@ def read_records(folder: str | Path) -> list[Record]:
     shared, rows = read_stored(folder)
     about = {name: shared.about[name] for name in ("dataset", "title", "versions", "machine")}
     about["experiment"] = shared.about["name"]
-    peers = read_peers(folder)
-    return [_full(row, shared, about) | {"peers": peers.get(row["split_seed"], {})} for row in rows]
-
-
-def read_peers(folder: str | Path) -> dict[int, Record]:
-    """Return the metrics of other libraries on the same splits: {split seed: {library: {metric: value}}}."""
-    path = Path(folder) / "peers.json"
-    if not path.is_file():
-        return {}
-    return {int(seed): entry for seed, entry in json.loads(path.read_text("utf-8"))["splits"].items()}
+    path = Path(folder) / "peers.json"  # {split seed: {library: {metric: value}}}
+    peers = json.loads(path.read_text("utf-8"))["splits"] if path.is_file() else {}
+    return [_full(row, shared, about) | {"peers": peers.get(str(row["split_seed"]), {})} for row in rows]
 
 
 def read_stored(folder: str | Path) -> tuple[Shared, list[Record]]:

@@ -64,17 +64,16 @@ OF_PROTOCOLS = {"gradient": "hushrec.protocols.gradient.messages", "masked": "hu
 
 def find_kind(tag: str) -> Kind | None:
     """Return the declared type of message with this tag, or None if there is none."""
-    place = OF_PROTOCOLS.get(tag.partition(".")[0])
-    if tag not in KINDS and place is not None:
-        importlib.import_module(place)
+    module = OF_PROTOCOLS.get(tag.partition(".")[0])
+    if tag not in KINDS and module is not None:
+        importlib.import_module(module)
     return KINDS.get(tag)
 
 
 def crosses(tag: str, *, largest: int) -> Callable[[type[Message]], type[Message]]:
     """Return a decorator that declares a frozen dataclass as a message that crosses the trust boundary.
 
-    `tag` is the message's name on the wire: `NAME`, or `PROTOCOL.NAME` for a message of one protocol. `largest` is the
-    largest encoded size in bytes.
+    `tag` is `NAME`, or `PROTOCOL.NAME` for a message of one protocol; `largest` is the largest encoded size in bytes.
     """
 
     def declare(message: type[Message]) -> type[Message]:
@@ -92,10 +91,7 @@ def crosses(tag: str, *, largest: int) -> Callable[[type[Message]], type[Message
 @crosses("offer", largest=300_000)
 @dataclass(frozen=True, eq=False)
 class Offer:
-    """A server's offer to devices before they join: the run, its protocol, model and options, and its terms.
-
-    `server_key` is the public key by which devices check the server's signatures.
-    """
+    """A server's offer to devices before they join: the run, its protocol, model and options, and its terms."""
 
     run_id: str
     protocol: str
@@ -132,7 +128,6 @@ class Offer:
         return any(entry.name == "max_rounds" for entry in fields(self.terms))
 
     def with_rounds(self, max_rounds: int) -> "Offer":
-        """Return a copy of this offer with another number of rounds."""
         return replace(self, terms=replace(self.terms, max_rounds=max_rounds))
 
 
@@ -173,8 +168,7 @@ def check_items(ids: list[str], titles: list[str]) -> None:
     """Raise `RemoteProtocolError` if an id or a title is too long or contains control characters."""
     for name, texts, most in (("ids", ids, LONGEST_ID), ("titles", titles, LONGEST_TITLE)):
         if any(len(text) > most or _CONTROL.search(text) for text in texts):
-            sentence = f"{name} of items must have at most {most} characters, and no control characters."
-            raise RemoteProtocolError(sentence)
+            raise RemoteProtocolError(f"{name} of items must have up to {most} characters, and no control characters.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,12 +199,10 @@ class Public:
 
     @classmethod
     def of(cls, run_id: str, round_number: int, terms: Any, arrays: Mapping[str, Any]) -> "Public":
-        """Return the message that publishes these arrays, given by name."""
         named = (NamedArray(name, list(a.shape), np.ravel(a).astype(np.float64)) for name, a in arrays.items())
         return cls(run_id, round_number, terms, tuple(named))
 
     def by_name(self) -> dict[str, FloatArray]:
-        """Return the arrays by name, each in its shape."""
         return {array.name: array.numbers.reshape(array.shape) for array in self.arrays}
 
 
@@ -242,7 +234,6 @@ class Envelope:
 
     @classmethod
     def to(cls, run_id: str, address: Address, message: Any) -> "Envelope":
-        """Return the envelope of a message with this address."""
         return cls(run_id, address.round_number, address.attempt, address.phase, message)
 
     @property
@@ -270,7 +261,6 @@ class Receipt:
 
     @classmethod
     def of(cls, address: Address, *, repeated: bool) -> "Receipt":
-        """Return the receipt of a report with this address."""
         return cls(address.round_number, address.attempt, address.phase, repeated)
 
 
@@ -294,16 +284,14 @@ class Problem:
 
     def as_json(self) -> dict[str, Any]:
         """Return the JSON object of the HTTP response."""
-        title = self.code.replace("-", " ")
-        known = {"type": PROBLEM_TYPE + self.code, "title": title, "status": self.status, "detail": self.detail}
-        return known | self.extra
+        named = {"type": PROBLEM_TYPE + self.code, "title": self.code.replace("-", " ")}
+        return {**named, "status": self.status, "detail": self.detail, **self.extra}
 
 
 def payload_bytes(message: object) -> int:
     """Return the size in bytes of a message's arrays (4 bytes per number) and bytes fields on the wire."""
-    values = list(vars(message).values())
-    arrays = sum(4 * value.size for value in values if isinstance(value, np.ndarray))
-    return arrays + sum(len(value) for value in values if isinstance(value, bytes))
+    values = [value for value in vars(message).values() if isinstance(value, np.ndarray | bytes)]
+    return sum(4 * value.size if isinstance(value, np.ndarray) else len(value) for value in values)
 
 
 def _check_name(message: object, name: str, form: re.Pattern[str], words: str) -> None:

@@ -13,7 +13,7 @@ you trust, as with any Python package.
 """
 
 import warnings
-from collections.abc import Callable, Collection, ItemsView, Iterable, Iterator, KeysView, ValuesView
+from collections.abc import Callable, Collection, Iterable, Iterator, MutableMapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,54 +23,38 @@ if TYPE_CHECKING:
 Entry = TypeVar("Entry")
 
 
-class Registry(dict[str, Entry]):
-    """A dict from names to the entries of one kind: hushrec's own and, from the first access on, those of plug-ins.
+class Registry(MutableMapping[str, Entry]):
+    """A mapping from names to the entries of one kind: hushrec's own and, from the first access on, those of plug-ins.
 
     Plug-ins are loaded only at the first access, because their modules import hushrec, which must be complete by then.
     `adapt` is applied once to every entry, after the plug-ins are loaded.
     """
 
     def __init__(self, kind: str, own: Iterable[tuple[str, Entry]], adapt: Callable[[Entry], Entry] | None = None):
-        super().__init__(own)
-        self._kind, self._adapt, self._complete = kind, adapt, False
+        self._own, self._kind, self._adapt, self._complete = dict(own), kind, adapt, False
 
-    def _look(self) -> None:
-        if self._complete:
-            return
-        self._complete = True
-        for name, entry in {**plugins(self._kind, list(dict.keys(self)))}.items():
-            super().__setitem__(name, entry)
-        if self._adapt is not None:
-            for name, entry in list(dict.items(self)):
-                super().__setitem__(name, self._adapt(entry))
+    def _entries(self) -> dict[str, Entry]:
+        if not self._complete:
+            self._complete = True  # first, because a plug-in may read this registry while it is loaded
+            self._own |= plugins(self._kind, self._own.keys())
+            if self._adapt is not None:
+                self._own = {name: self._adapt(entry) for name, entry in self._own.items()}
+        return self._own
 
     def __getitem__(self, name: str) -> Entry:
-        self._look()
-        return super().__getitem__(name)
+        return self._entries()[name]
 
-    def __contains__(self, name: object) -> bool:
-        self._look()
-        return super().__contains__(name)
+    def __setitem__(self, name: str, entry: Entry) -> None:
+        self._entries()[name] = entry
+
+    def __delitem__(self, name: str) -> None:
+        del self._entries()[name]
 
     def __iter__(self) -> Iterator[str]:
-        self._look()
-        return super().__iter__()
+        return iter(self._entries())
 
     def __len__(self) -> int:
-        self._look()
-        return super().__len__()
-
-    def keys(self) -> KeysView[str]:  # type: ignore[override]
-        self._look()
-        return super().keys()
-
-    def values(self) -> ValuesView[Entry]:  # type: ignore[override]
-        self._look()
-        return super().values()
-
-    def items(self) -> ItemsView[str, Entry]:  # type: ignore[override]
-        self._look()
-        return super().items()
+        return len(self._entries())
 
 
 @cache
@@ -78,10 +62,8 @@ def _found() -> dict[str, list["EntryPoint"]]:
     """Return hushrec's entry points by kind; cached, because this reads the metadata of all installed packages."""
     from importlib.metadata import entry_points
 
-    return {kind: list(entry_points(group=f"hushrec.{kind}")) for kind in KINDS}
-
-
-KINDS = ("protocols", "models", "attacks", "sources")
+    kinds = ("protocols", "models", "attacks", "sources")
+    return {kind: list(entry_points(group=f"hushrec.{kind}")) for kind in kinds}
 
 
 def plugins(kind: str, taken: Collection[str] = ()) -> dict[str, Any]:

@@ -41,32 +41,32 @@ class _Tag(msgspec.Struct):
     type: str
 
 
+def _same(value: Any) -> Any:
+    return value
+
+
 @dataclasses.dataclass(frozen=True)
 class _Part:
-    """The encoding of one field: its type in MessagePack, and optional functions that convert its value."""
+    """The encoding of one field: its type in MessagePack, and functions that convert its value."""
 
     wire: Any
-    pack: Convert | None = None
-    unpack: Convert | None = None
+    pack: Convert = _same
+    unpack: Convert = _same
 
 
 @dataclasses.dataclass(frozen=True)
 class _Form:
-    """The encoding of one class of messages: its msgspec struct, and the conversions of its fields."""
+    """The encoding of one class of messages: its msgspec struct, and the encodings of its fields."""
 
     message: type
     struct: type[msgspec.Struct]
-    names: tuple[str, ...]
-    packs: dict[str, Convert]
-    unpacks: dict[str, Convert]
+    parts: dict[str, _Part]
 
     def pack(self, message: Any) -> Any:
-        values = {name: getattr(message, name) for name in self.names}
-        return self.struct(**values | {name: pack(values[name]) for name, pack in self.packs.items()})
+        return self.struct(**{name: part.pack(getattr(message, name)) for name, part in self.parts.items()})
 
     def unpack(self, packed: Any) -> Any:
-        values = {name: getattr(packed, name) for name in self.names}
-        return self.message(**values | {name: unpack(values[name]) for name, unpack in self.unpacks.items()})
+        return self.message(**{name: part.unpack(getattr(packed, name)) for name, part in self.parts.items()})
 
 
 def encode(message: Any) -> bytes:
@@ -106,11 +106,6 @@ def decode(body: bytes, expected: type[Message]) -> Message:
 def as_sent(message: Message) -> Message:
     """Return the message as the peer will decode it, so that both sides compute with the same rounded numbers."""
     return decode(encode(message), type(message))
-
-
-def describe(message: type) -> list[tuple[str, str]]:
-    """Return pairs (field name, its type on the wire in words) for a class of messages; docs/wire.md shows them."""
-    return [(name, _words(hint)) for name, hint in typing.get_type_hints(message, include_extras=True).items()]
 
 
 def _kind_of(message: type) -> Kind:
@@ -163,20 +158,15 @@ def _form(message: type, tag: str | None, *, top: bool = False) -> _Form:
     parts = {field.name: _part(hints[field.name]) for field in dataclasses.fields(message)}
     fields: list[Any] = [("version", int, 0)] if top else []
     fields += [(name, part.wire) for name, part in parts.items()]
-    return _Form(
-        message,
-        msgspec.defstruct(
-            message.__name__,
-            fields,
-            kw_only=True,
-            forbid_unknown_fields=True,
-            tag=tag,
-            tag_field=None if tag is None else "type",
-        ),
-        tuple(parts),
-        {name: part.pack for name, part in parts.items() if part.pack is not None},
-        {name: part.unpack for name, part in parts.items() if part.unpack is not None},
+    struct = msgspec.defstruct(
+        message.__name__,
+        fields,
+        kw_only=True,
+        forbid_unknown_fields=True,
+        tag=tag,
+        tag_field=None if tag is None else "type",
     )
+    return _Form(message, struct, parts)
 
 
 def _part(hint: Any) -> _Part:
@@ -191,28 +181,19 @@ def _part(hint: Any) -> _Part:
     if origin in (types.UnionType, typing.Union):
         return _optional(arguments)
     if origin in (list, tuple):
-        return _sequence(origin, arguments[0])
+        inner = _part(arguments[0])
+        several = types.GenericAlias(list, (inner.wire,))
+        return _Part(several, lambda some: list(map(inner.pack, some)), lambda some: origin(map(inner.unpack, some)))
     return _Part(hint)
 
 
 def _optional(arguments: tuple[Any, ...]) -> _Part:
     (inner,) = (_part(argument) for argument in arguments if argument is not types.NoneType)
-    if inner.pack is None or inner.unpack is None:
-        return _Part(inner.wire | None)
-    pack, unpack = inner.pack, inner.unpack
     return _Part(
         inner.wire | None,
-        lambda value: None if value is None else pack(value),
-        lambda value: None if value is None else unpack(value),
+        lambda value: None if value is None else inner.pack(value),
+        lambda value: None if value is None else inner.unpack(value),
     )
-
-
-def _sequence(origin: Any, hint: Any) -> _Part:
-    inner = _part(hint)
-    if inner.pack is None or inner.unpack is None:
-        return _Part(origin[inner.wire, ...] if origin is tuple else origin[inner.wire])
-    pack, unpack = inner.pack, inner.unpack
-    return _Part(list[inner.wire], lambda values: [pack(v) for v in values], lambda v: origin(unpack(w) for w in v))  # type: ignore[name-defined]
 
 
 def _pack_any(message: Any) -> msgspec.Raw:
@@ -229,13 +210,13 @@ def _unpack_any(body: msgspec.Raw) -> Any:
 # Arrays ----------------------------------------------------------------------------------------------------------
 
 
-def _array(dtype: Any, shape: str) -> _Part:
-    """Return the encoding of an array (`shape` is Row or Table): whole numbers as uint32, others as float32."""
+def _array(dtype: Any, dimensions: str) -> _Part:
+    """Return the encoding of an array (`dimensions` is Row or Table): whole numbers as uint32, others as float32."""
     (number,) = typing.get_args(dtype)
     pack, unpack = (_pack_whole, _unpack_whole) if issubclass(number, np.integer) else (_pack_floats, _unpack_floats)
-    if shape == Row:
+    if dimensions == Row:
         return _Part(bytes, pack, lambda buffer: unpack(buffer, number))
-    assert shape == Table
+    assert dimensions == Table
     return _Part(
         tuple[int, bytes],
         lambda table: (table.shape[1], pack(table)),
@@ -258,9 +239,7 @@ def _pack_whole(array: _Array) -> bytes:
 
 
 def _unpack_whole(buffer: bytes, number: type[np.generic]) -> _Array:
-    if len(buffer) % 4:
-        raise RemoteProtocolError(f"a buffer of uint32 must have a multiple of 4 bytes, got {len(buffer)}.")
-    return np.frombuffer(buffer, dtype="<u4").astype(number, copy=False)
+    return _buffered(buffer, "uint32").astype(number, copy=False)
 
 
 def _pack_floats(array: _Array) -> bytes:
@@ -272,39 +251,13 @@ def _pack_floats(array: _Array) -> bytes:
 
 
 def _unpack_floats(buffer: bytes, number: type[np.generic]) -> _Array:
-    if len(buffer) % 4:
-        raise RemoteProtocolError(f"a buffer of float32 must have a multiple of 4 bytes, got {len(buffer)}.")
-    numbers = np.frombuffer(buffer, dtype="<f4")
+    numbers = _buffered(buffer, "float32")
     if not np.all(np.isfinite(numbers)):  # checked before the cast, which would warn
         raise RemoteProtocolError("numbers on the wire must be finite when rounded to float32.")
     return numbers.astype(number, copy=False)
 
 
-# In words, for docs/wire.md --------------------------------------------------------------------------------------
-
-_WORDS = {
-    int: "whole number",
-    float: "number",
-    str: "text",
-    bytes: "bytes",
-    bool: "true or false",
-    types.NoneType: "nil",
-    Any: "message with its type",
-}
-
-
-def _words(hint: Any) -> str:
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is typing.Annotated:
-        (number,) = typing.get_args(typing.get_args(arguments[0])[1])
-        name = "uint32" if issubclass(number, np.integer) else "float32"
-        return f"{name} buffer" if arguments[1] == Row else f"[width, {name} buffer]"
-    if origin in (types.UnionType, typing.Union):
-        return " or ".join(_words(argument) for argument in arguments)
-    if origin in (list, tuple):
-        return f"list of {_words(arguments[0])}"
-    if origin is dict:
-        return f"map from {_words(arguments[0])} to {_words(arguments[1])}"
-    if dataclasses.is_dataclass(hint):
-        return f"map: {typing.cast(type, hint).__name__}"
-    return _WORDS[hint]
+def _buffered(buffer: bytes, name: str) -> _Array:
+    if len(buffer) % 4:
+        raise RemoteProtocolError(f"a buffer of {name} must have a multiple of 4 bytes, got {len(buffer)}.")
+    return np.frombuffer(buffer, dtype=np.dtype(name).newbyteorder("<"))
