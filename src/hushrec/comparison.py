@@ -55,7 +55,7 @@ def grid(
         train, test = ratings.rows(split.train), ratings.rows(split.test)
         for chosen, recommender in zip(combinations, recommenders, strict=True):
             rows.append(_row(recommender, chosen, number, train, test))
-        ranks = not any(recommender._predicts_ratings for recommender in recommenders)
+        ranks = not any(recommender._fitted.predicts_ratings for recommender in recommenders)
         for name, metrics in non_personal_metrics(train, test, ranks=ranks).items():
             rows.append({"split": number, "label": name, "protects": "not personal", **metrics})
     order = [*settings, "split", "label"]
@@ -80,20 +80,15 @@ def _row(recommender: Recommender, chosen: dict[str, Any], split: int, train: Ra
 
 @dataclass(frozen=True)
 class Comparison:
-    """The difference between two recommenders on the same held-out ratings, with its confidence interval and p-value.
-
-    `difference` is `first` − `second` of `metric`; `low` and `high` are its 95 % bootstrap interval over people.
-    `p_value` is the result of a paired permutation test, which flips the signs of people's differences at random.
-    `people` is the number of people compared.
-    """
+    """The difference between two recommenders on the same held-out ratings, with its interval and p-value."""
 
     metric: str
     first: float
     second: float
-    difference: float
-    low: float
+    difference: float  # `first` − `second`
+    low: float  # of its 95 % bootstrap interval over people
     high: float
-    p_value: float
+    p_value: float  # of a paired permutation test, which flips the signs of people's differences at random
     people: int
 
     def __str__(self) -> str:
@@ -118,7 +113,7 @@ def compare(
     ratings of one person are not independent. The result holds for this split and seed only; use `grid` for several
     splits.
     """
-    if first._predicts_ratings != second._predicts_ratings:
+    if first._fitted.predicts_ratings != second._fitted.predicts_ratings:
         raise ParameterError("first and second must both be models that predict ratings, or both models that rank.")
     test = first._test_part(ratings, y)
     losses = np.stack([one._losses(test) for one in (first, second)])
@@ -128,7 +123,7 @@ def compare(
         raise ParameterError(f"ratings must hold at least 2 people whom both recommenders know, got {len(people)}.")
     sums = np.array([np.bincount(who, loss) for loss in losses[:, known]], dtype=np.float64)  # (2, n_people)
     counts = np.bincount(who).astype(np.float64)
-    return _tested(sums, counts, first._predicts_ratings, resamples, np.random.default_rng(seed))
+    return _tested(sums, counts, first._fitted.predicts_ratings, resamples, np.random.default_rng(seed))
 
 
 def _tested(

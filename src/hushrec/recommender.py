@@ -16,7 +16,6 @@ from hushrec.data.ratings import Ratings, Scale
 from hushrec.data.sources import load as load_ratings
 from hushrec.engines import Remark
 from hushrec.errors import LocalProtocolError, ParameterError
-from hushrec.models import find_model
 from hushrec.simulation.held_out import held_out_metrics, row_aucs, training_profiles
 from hushrec.simulation.results import Profile, Reason, Recommendation, Result, from_json, load
 from hushrec.simulation.run import CHECKPOINT_EVERY, Progress
@@ -79,18 +78,9 @@ class Recommender:
         with notes for the user, for example why the first run on a machine takes longer; by default, the logger
         `hushrec` logs these notes as warnings.
         """
-        read = read_ratings(ratings, y, items)
-        return self._now(
-            train_run(
-                read,
-                final=True,
-                compare=False,
-                progress=progress,
-                remark=remark or LOGGER.warning,
-                **flat(self._settings),
-            ),
-            pandas=is_pandas(ratings),
-        )
+        read, notes = read_ratings(ratings, y, items), remark or LOGGER.warning
+        found = train_run(read, final=True, compare=False, progress=progress, remark=notes, **flat(self._settings))
+        return self._now(found, pandas=is_pandas(ratings))
 
     def _now(self, result: Result, *, pandas: bool = False) -> Self:
         """Store the result of a new training, discard cached values, and return this recommender."""
@@ -115,11 +105,10 @@ class Recommender:
         found = np.full(len(users), np.nan)
         if known.any():
             found[known] = result.predictor.predict(users[known], items[known])
-        if not self._predicts_ratings:
+        if not result.predicts_ratings:
             return found
-        means = self._training.means
         overall = float(self._training.values.mean())
-        own = np.where(users >= 0, means[users], overall)
+        own = np.where(users >= 0, self._training.means[users], overall)
         found[items < 0] = np.where(np.isnan(own), overall, own)[items < 0]
         strangers = (users < 0) & (items >= 0)
         found[strangers] = overall if self._newcomer is None else self._newcomer[items[strangers]]
@@ -173,11 +162,7 @@ class Recommender:
         return self._out(_reasons(self._fitted.explain(user, item, n)))
 
     def explain_for(self, profile: Mapping[Any, float] | Collection[Any], item: str | int, n: int = 3) -> Frame:
-        """Return the `n` items of a person's profile that are most similar to `item`, as reasons for recommending it.
-
-        Only items rated at or above the person's own mean are considered. The columns are item, title, rating and
-        likeness.
-        """
+        """Return the `n` items of a person's profile that are most similar to `item`, with the columns of `explain`."""
         return self._out(_reasons(self._fitted.explain_to(_by_id(profile), item, n)))
 
     def measure(self, ratings: Source, y: npt.ArrayLike | None = None) -> dict[str, float]:
@@ -189,27 +174,27 @@ class Recommender:
         not count in these four metrics.
         """
         test = self._test_part(ratings, y)
-        users, items = self._places(test)
-        predicted = self._predict(users, items) if self._predicts_ratings else None
+        users, items = self._positions(test)
+        predicted = self._predict(users, items) if self._fitted.predicts_ratings else None
         return held_out_metrics(self._fitted, self._training, users, items, test.values, predicted)
 
     def _test_part(self, ratings: Source, y: npt.ArrayLike | None) -> Ratings:
         """Return held-out ratings; for a model that ranks, only the rows that it would learn from, without values."""
         test = read_ratings(ratings, y)
-        if not self._predicts_ratings:
+        if not self._fitted.predicts_ratings:
             return without_values(test, self.record["at_least"])
         if test.values is None:
             raise ParameterError(f"ratings must have values to measure model {self.record['model']}, but have none.")
         return test
 
-    def _places(self, test: Ratings) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def _positions(self, test: Ratings) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return the positions of the users and items of each row in this recommender, −1 if unknown."""
         users = positions(pl.Series(test.user_ids, dtype=pl.String), self.user_ids)[test.users]
         return users, positions(pl.Series(test.item_ids, dtype=pl.String), self.item_ids)[test.items]
 
     def _losses(self, test: Ratings) -> npt.NDArray[np.float64]:
         """Return the squared error of each row, or 1 − AUC for a model that ranks; NaN if it cannot be computed."""
-        users, items = self._places(test)
+        users, items = self._positions(test)
         if test.values is None:
             return 1 - row_aucs(self._fitted.predictor, self._training, users, items)
         return np.asarray((self._predict(users, items) - test.values) ** 2)
@@ -217,7 +202,7 @@ class Recommender:
     def score(self, ratings: Source, y: npt.ArrayLike | None = None) -> float:
         """Return a score for scikit-learn, larger is better: minus the RMSE, or the AUC for a model that ranks."""
         found = self.measure(ratings, y)
-        if self._predicts_ratings:
+        if self._fitted.predicts_ratings:
             return -found["rmse"]
         if "auc" not in found:
             raise ParameterError(
@@ -315,19 +300,13 @@ class Recommender:
             raise LocalProtocolError("this recommender must be fitted first. Call fit, or read one with load.")
         return self._result
 
-    @property
-    def _predicts_ratings(self) -> bool:
-        return find_model(self._fitted.record["model"]).predicts == "rating"
-
     def _out(self, frame: pl.DataFrame) -> Frame:
         return as_output(frame, pandas=self._pandas)
 
 
 def _shown_signature() -> inspect.Signature:
     """Return a signature of `Recommender` with every setting, because `help` does not expand a TypedDict."""
-    kind = inspect.Parameter.KEYWORD_ONLY
-    settings = get_type_hints(ModelSettings).items()
-    defaults = {"seed": 0}
+    kind, settings, defaults = inspect.Parameter.KEYWORD_ONLY, get_type_hints(ModelSettings).items(), {"seed": 0}
     return inspect.Signature(
         [inspect.Parameter(name, kind, default=defaults.get(name), annotation=hint) for name, hint in settings]
     )
@@ -410,14 +389,16 @@ def train(
 
 
 def _recommended(found: list[Recommendation]) -> pl.DataFrame:
-    kinds = {"item": pl.String, "title": pl.String, "predicted": pl.Float64, "deviation": pl.Float64}
-    kinds |= {"score": pl.Float64, "support": pl.Int64}
-    return pl.DataFrame({name: [getattr(entry, name) for entry in found] for name in kinds}, schema=kinds)
+    numbers = dict.fromkeys(["predicted", "deviation", "score"], pl.Float64)
+    return _frame(found, {"item": pl.String, "title": pl.String, **numbers, "support": pl.Int64})
 
 
 def _reasons(found: list[Reason]) -> pl.DataFrame:
-    kinds = {"item": pl.String, "title": pl.String, "rating": pl.Float64, "likeness": pl.Float64}
-    return pl.DataFrame({name: [getattr(entry, name) for entry in found] for name in kinds}, schema=kinds)
+    return _frame(found, {"item": pl.String, "title": pl.String, "rating": pl.Float64, "likeness": pl.Float64})
+
+
+def _frame(rows: Sequence[Any], kinds: dict[str, Any]) -> pl.DataFrame:
+    return pl.DataFrame({name: [getattr(row, name) for row in rows] for name in kinds}, schema=kinds)
 
 
 def _by_id(profile: Mapping[Any, float] | Collection[Any]) -> Profile:

@@ -14,7 +14,7 @@ from hushrec.experiments.config import Plan
 from hushrec.experiments.grid import is_measured
 from hushrec.protocols.configured import ConfiguredProtocol
 from hushrec.simulation.results import to_json
-from hushrec.simulation.run import measure, spent_budget, task_problem
+from hushrec.simulation.run import measure, task_problem
 from hushrec.simulation.tasks import RatingTask, Task
 from hushrec.simulation.training_problem import AnyProblem, settle_terms
 
@@ -80,7 +80,7 @@ def run_plan(task: Task, plan: Plan) -> Record:
     except Diverged as error:
         own = {"curve": curve, "seconds": time.perf_counter() - started, "budget": _whole_budget(engine)}
         return own | {"bytes_per_client_round": engine.bytes_per_client_round()} | without_result(str(error))
-    budget = spent_budget(engine)
+    budget = engine.problem.budget(engine.round_number, engine.losses())
     return {
         "metrics": metrics,
         "curve": curve,

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -17,45 +17,28 @@ from hushrec.protocols.parties import DeviceSide, ServerSide, State
 BoolArray = npt.NDArray[np.bool_]
 
 
-class RunTerms(Protocol):
-    """The interface of a run's terms, which a server offers and every device accepts when it joins."""
-
-    @property
-    def max_rounds(self) -> int:
-        """The largest number of rounds of the run."""
-
-
 @dataclass(frozen=True, eq=False)
 class Fleet:
-    """The devices and data of a simulated run, as far as `ConfiguredProtocol.make_terms` needs to know them.
-
-    `n_ratings` counts the ratings of all people. `rated_counts` has the number of ratings of each device that takes
-    part, `(n_active,)`; `protocols` has one entry for each of these devices, or one for all.
-    """
+    """The devices and data of a simulated run, as far as `ConfiguredProtocol.make_terms` needs to know them."""
 
     n_items: int
     n_ratings: int = field(repr=False)  # including those of people who do not take part
-    rated_counts: IntArray = field(repr=False)
-    protocols: Sequence["ConfiguredProtocol"] = field(repr=False)
+    rated_counts: IntArray = field(repr=False)  # (n_active,) of each device that takes part
+    protocols: Sequence["ConfiguredProtocol"] = field(repr=False)  # one for each of these devices, or one for all
     model: Any
     seed: int
 
 
 @dataclass(frozen=True, eq=False)
 class Spending:
-    """The facts about a finished run from which `ConfiguredProtocol.statement` computes its budget.
-
-    `rated_counts` has the number of ratings of each device that took part, `(n_active,)`; `protocols` has one entry for
-    each of these devices, or one for all. `losses` maps the name of a privacy loss measured during the run, such as
-    `value_rho`, to one number for each of these devices.
-    """
+    """The facts about a finished run from which `ConfiguredProtocol.statement` computes its budget."""
 
     rounds: int
     terms: Any
     model: Any
-    protocols: Sequence["ConfiguredProtocol"] = field(repr=False)
-    rated_counts: IntArray = field(repr=False)
-    losses: Mapping[str, FloatArray] = field(repr=False)
+    protocols: Sequence["ConfiguredProtocol"] = field(repr=False)  # one for each device that took part, or one for all
+    rated_counts: IntArray = field(repr=False)  # (n_active,) of these devices
+    losses: Mapping[str, FloatArray] = field(repr=False)  # (n_active,) privacy losses measured during the run, by name
 
 
 class ConfiguredProtocol(ABC):
@@ -66,9 +49,9 @@ class ConfiguredProtocol(ABC):
     divergence_advice: ClassVar[str] = ""  # advice for a diverging run, in addition to a smaller step
 
     @classmethod
-    @abstractmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:
         """Return the protocol with these options (name → value); raise `ParameterError` if a value is impossible."""
+        return cls(**{entry.name: options.get(entry.name) for entry in fields(cls)})  # type: ignore[arg-type]
 
     @classmethod
     def network_options(cls, options: Mapping[str, Any], n_items: int, n_devices: int) -> dict[str, Any]:
@@ -96,15 +79,12 @@ class ConfiguredProtocol(ABC):
         return {entry.name: getattr(self, entry.name) for entry in fields(self)}  # type: ignore[arg-type]
 
     def can_take_part(self, rated_counts: IntArray, n_items: int, model: Any) -> BoolArray:
-        """Return which devices take part, as a Boolean array like `rated_counts`, the number of ratings of each device.
-
-        By default all devices take part, so that taking part reveals nothing about a person's ratings.
-        """
+        """Return which devices take part; by default all, so that taking part reveals nothing about the ratings."""
         return np.ones(np.shape(rated_counts), dtype=np.bool_)
 
     @abstractmethod
     def make_terms(self, fleet: Fleet, options: Mapping[str, Any]) -> Any:
-        """Return the terms of a run, which have the interface `RunTerms`.
+        """Return the terms of a run, which every device accepts when it joins; `max_rounds` is their last round.
 
         Raise `ParameterError` if an option is impossible, or the budget of a device cannot be met.
         """
@@ -122,7 +102,7 @@ class ConfiguredProtocol(ABC):
 
     @abstractmethod
     def make_device(self, terms: Any, model: Any) -> DeviceSide:
-        """Return the object that computes a device's reports and predictions under these terms.
+        """Return the device's side of a run under these terms.
 
         Raise `RemoteProtocolError` or `ParameterError` for terms that a device with these options must not accept.
         """
@@ -133,13 +113,10 @@ class ConfiguredProtocol(ABC):
 
     @abstractmethod
     def make_server(self, terms: Any, model: Any, seed: int) -> ServerSide:
-        """Return the object that computes the server's side of a simulated run, before its first round."""
+        """Return the server's side of a simulated run, before its first round."""
 
     def make_network_server(self, terms: Any, model: Any, state: State) -> ServerSide:
-        """Return the object that computes the server's side of a network run, restored from `state`.
-
-        Devices of a network run may be hostile, so the server may check reports more strictly than in a simulation.
-        """
+        """Return the server's side of a network run, restored from `state`; its devices may be hostile."""
         side = self.make_server(terms, model, 0)
         side.restore(state)
         return side
@@ -149,10 +126,7 @@ class ConfiguredProtocol(ABC):
         return np.ones(n_users, dtype=np.bool_)
 
     def joining_costs(self, terms: Any) -> dict[str, float]:
-        """Return the largest cost that a person agrees to by joining a run with these terms, by unit of the ledger.
-
-        A device asks the person again before it spends more.
-        """
+        """Return the largest cost, by unit of the ledger, that a person agrees to by joining a run with these terms."""
         return {}
 
     def limits_at(self, epsilon: float) -> dict[str, float]:
@@ -172,17 +146,11 @@ class ConfiguredProtocol(ABC):
         """Return what one device has spent, the unit, and what is not covered; only the device's person may see it."""
 
     def describe_report(self, terms: Any, round_number: int, message: Any) -> list[str] | None:
-        """Return sentences for the person's page about the content of a report and what the server sees of it.
-
-        None if the page lists the report's items and numbers instead, with what an attack recovers from them.
-        """
+        """Return sentences about a report for the person's page; None if the page lists its items and numbers."""
         return [f"Round {round_number}: one report of protocol {self.name}."]
 
     def privacy_levels(self, terms: Any, n_rated: int, own: str | None = None) -> list[dict[str, Any]]:
-        """Return the privacy levels that a person's page offers, by ascending ε; none unless the protocol has some.
-
-        `n_rated` is the person's number of ratings, and `own` a level that the person typed.
-        """
+        """Return the privacy levels that a person's page offers, by ascending ε; `own` is a level that they typed."""
         return []
 
     def read_level(self, given: str | float, terms: Any) -> float:
@@ -191,10 +159,7 @@ class ConfiguredProtocol(ABC):
 
     @abstractmethod
     def make_predictor(self, problem: Any, public: Arrays, private: Mapping[int, State]) -> Predictor:
-        """Return the predictor of a simulated run.
-
-        `public` has the arrays of the public table; `private` maps the users who take part to their devices' states.
-        """
+        """Return the predictor of a simulated run; `private` has the states of the devices that take part, by user."""
 
     def predictor_from(self, problem: Any, arrays: Arrays) -> Predictor:
         """Return the predictor from a checkpoint's arrays; raise `ValueError` if they do not fit the problem."""

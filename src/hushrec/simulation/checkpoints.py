@@ -29,21 +29,16 @@ LISTS = ("curve", "tried")
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """The state of a run between two rounds: its settings, its measurements so far, and the state of its engine.
-
-    `data` is a hash of the data, `curve` has one measurement per round, and `seconds` is the time spent in rounds. With
-    early stopping, `patience` describes the best round so far, and `best` holds the arrays of its predictor. `tried`
-    holds the larger steps at which the run diverged.
-    """
+    """The state of a run between two rounds: its settings, its measurements so far, and the state of its engine."""
 
     settings: dict[str, Any]  # of the folder's run; this checkpoint may be of a comparison with that run
     data: str  # checksum of all ratings, and of the items' attributes if the model uses them
-    curve: list[dict[str, float]] = field(repr=False)
+    curve: list[dict[str, float]] = field(repr=False)  # one measurement per round
     patience: dict[str, Any] = field(repr=False)  # the best round on the validation part; empty without one
-    seconds: float
+    seconds: float  # spent in rounds
     tried: list[dict[str, float]]  # larger steps at which this run diverged
     state: Arrays = field(repr=False)
-    best: Arrays = field(repr=False)  # the predictor of the best round
+    best: Arrays = field(repr=False)  # the predictor of the best round on the validation part
 
     def check(self, settings: dict[str, Any], data: str) -> None:
         """Raise `RunError` if the data or a setting differs from those of the run that wrote this checkpoint."""

@@ -11,15 +11,14 @@ from hushrec.models.predictor import Predictor
 from hushrec.simulation.lists import LIKED, list_scores
 from hushrec.simulation.results import Result, from_json
 from hushrec.simulation.settings import Settings
-from hushrec.simulation.tasks import Profiles, Scorer, by_user
+from hushrec.simulation.tasks import Profiles, Scorer, by_user, same_for_all
 
 Metrics = dict[str, float]
 
 
 def training_profiles(result: Result) -> Profiles:
     """Return the ratings that a run was trained on, grouped by user."""
-    task = Settings(**from_json(result.record["settings"])).make_task(result.ratings)
-    return Profiles.of(*task.training(), result.ratings.n_users, result.ratings.n_items)
+    return Settings(**from_json(result.record["settings"])).make_task(result.ratings).profiles
 
 
 def held_out_metrics(
@@ -63,7 +62,7 @@ def row_aucs(predictor: Predictor, own: Profiles, users: IntArray, items: IntArr
 def _may_be_listed(own: Profiles, users: IntArray, items: IntArray) -> npt.NDArray[np.bool_]:
     """Return a mask of the test rows whose item a list for the row's user could contain.
 
-    User and item must be known (not -1), and the item must not be among the user's training items in `own`.
+    User and item must be known, and the item must not be among the user's training items in `own`.
     """
     n_items = len(own.support)
     owners = np.repeat(np.arange(len(own.starts) - 1), np.diff(own.starts))
@@ -76,24 +75,15 @@ def non_personal_metrics(train: Ratings, test: Ratings, *, ranks: bool) -> dict[
 
     With `ranks`, for a model that ranks items, only popularity is measured.
     """
-    training = Profiles.of(train.users, train.items, _unit_values(train), train.n_users, train.n_items)
+    training = Profiles.of(train.users, train.items, np.ones(train.n_ratings), train.n_users, train.n_items)
     found: dict[str, Metrics] = {}
     liked = np.ones(test.n_ratings, dtype=np.bool_)
     if not ranks and train.values is not None and test.values is not None and test.scale is not None:
         fitted = rating_baselines(train.users, train.items, train.values, train.n_users, train.n_items)
         found = {name: rating_metrics(guess(test.users, test.items), test.values) for name, guess in fitted.items()}
         liked = test.scale.to_unit(test.values) >= LIKED - 1e-9
-
-    def popularity(people: IntArray) -> FloatArray:
-        return np.tile(training.support, (len(people), 1))
-
-    return found | {"popularity": _lists_of(popularity, training, test.users[liked], test.items[liked])}
-
-
-def _unit_values(ratings: Ratings) -> FloatArray:
-    if ratings.values is None or ratings.scale is None:
-        return np.ones(ratings.n_ratings)
-    return ratings.scale.to_unit(ratings.values)
+    popular = _lists_of(same_for_all(training.support), training, test.users[liked], test.items[liked])
+    return found | {"popularity": popular}
 
 
 def _scorer(predictor: Predictor, own: Profiles) -> Scorer:

@@ -37,33 +37,28 @@ READABLE = (1, 2, 3)  # formats whose run.json reports can read
 
 @dataclass(frozen=True)
 class Recommendation:
-    """A recommended item. `score` ranks it; `predicted` is the rating to show, clipped to the file's scale.
+    """A recommended item.
 
-    The score of a rating model is its prediction, shrunk toward the person's mean rating if the item has few ratings
-    (`support`). A model that knows the standard `deviation` of its predictions computes its own score. A model that
-    ranks predicts no rating: `predicted` is None, and only the order of its scores is meaningful. If the protocol
-    releases noisy counts of ratings, `support` is the released count.
+    The score of a rating model is its prediction, shrunk toward the person's mean if `support` is small. A model that
+    knows the `deviation` of its predictions, and one that ranks, compute their own scores.
     """
 
     item: str
     title: str | None
-    predicted: float | None
-    score: float
-    support: int
-    deviation: float | None = None
+    predicted: float | None  # the rating to show, clipped to the file's scale; None for a model that ranks
+    score: float  # ranks the item
+    support: int  # the number of the item's ratings, or the noisy number that the protocol released
+    deviation: float | None = None  # standard deviation of `predicted`
 
 
 @dataclass(frozen=True, repr=False)  # holds a rating
 class Reason:
-    """A reason for a recommendation: an item that the person rated, and its similarity (-1 to 1) to the recommendation.
-
-    `rating` is on the file's scale, or None if the file or the profile has no values.
-    """
+    """A reason for a recommendation: an item that the person rated, and its similarity to the recommendation."""
 
     item: str
     title: str | None
-    rating: float | None
-    likeness: float
+    rating: float | None  # on the file's scale; None if the file or the profile has no values
+    likeness: float  # -1 to 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,31 +89,35 @@ class Result:
         """The accuracy on the test part by name of the metric, such as "rmse"; empty if nothing was measured."""
         return dict(self.record["metrics"])
 
+    @property
+    def predicts_ratings(self) -> bool:
+        """Whether the model predicts ratings; otherwise it ranks items."""
+        return find_model(self.record["model"]).predicts == "rating"
+
     def recommend(self, user: str | int, n: int = 10, *, shrink: bool = True) -> list[Recommendation]:
         """Return the `n` items with the highest scores for one user, the best first, without items the user rated.
 
         Without `shrink`, a rating model's items are sorted by raw predictions, which favours items with few ratings.
         """
-        row = self._row_of(user, n)
-        rated, _ = self._profile(row)
-        is_rating = find_model(self.record["model"]).predicts == "rating"
-        strength = STRENGTH if shrink and is_rating else 0.0
-        own = self.profiles
+        _check_count(n)
+        row, own = _index_of(user, self.user_ids, "user"), self.profiles
+        strength = STRENGTH if shrink and self.predicts_ratings else 0.0
         scores = list_scores(self.predictor, np.array([row]), own.means, own.support, strength)[0]
-        best = _best(scores, rated, n)
+        best = _best(scores, self._profile(row)[0], n)
         deviations = self.predictor.deviations(row)
-        predicted = self.predictor.predict(np.full(len(best), row), best) if is_rating else None
-        if is_rating and deviations is None:
+        predicted = self.predictor.predict(np.full(len(best), row), best) if self.predicts_ratings else None
+        if self.predicts_ratings and deviations is None:
             scores = self.scale.from_unit(scores)
         return self._recommended(best, scores, predicted, None if deviations is None else deviations[best])
 
     def recommend_to(self, profile: Profile, n: int = 10) -> list[Recommendation]:
         """Return the `n` best items for a person who took no part in training, from their ratings on the file's scale.
 
-        This costs no budget: a device computes it from the public table and its own ratings. For a model that ranks,
-        `profile` may be a list of items. If the run's file has no values, the values of a profile are ignored.
+        For a model that ranks, `profile` may be a list of items. If the run's file has no values, those of a profile
+        are ignored.
         """
-        rated, values = self._read_profile(profile, n)
+        _check_count(n)
+        rated, values = self._read_profile(profile)
         counted = values >= self._least_action
         found = self.predictor.of_profile(rated[counted], values[counted])
         if found is None:
@@ -131,11 +130,6 @@ class Result:
         return self._recommended(best, found.scores, predicted, deviations)
 
     @property
-    def _needs_values(self) -> bool:
-        """Whether the model uses the values of ratings, not only which items were rated."""
-        return find_model(self.record["model"]).predicts == "rating" or self.record.get("at_least") is not None
-
-    @property
     def _least_action(self) -> float:
         """The lowest rating, on the scale 1 to 5, that the model learns from; minus infinity without `at_least`."""
         lowest = self.record.get("at_least")
@@ -144,11 +138,7 @@ class Result:
     def _recommended(
         self, best: IntArray, scores: FloatArray, predicted: FloatArray | None, deviations: FloatArray | None
     ) -> list[Recommendation]:
-        """Return `Recommendation` objects for the items at the positions `best`.
-
-        `scores` has an entry for every item. `predicted` and `deviations`, on the scale 1 to 5, have one for each of
-        `best`.
-        """
+        """Return the items at the positions `best`; `scores` are of all items, the other arrays of `best` alone."""
         released = self.predictor.released_support()
         support = self.profiles.support if released is None else released
         scale = self.scale
@@ -171,43 +161,26 @@ class Result:
 
         A liked item is rated at or above the user's own mean; for a model that ranks, at or above `at_least`. Items
         without a positive similarity are left out.
-
-        A device computes this from the user's ratings and the public table, without sending anything. The items are
-        reasons that a person can check, not a derivation of the prediction.
         """
-        return self._reasons(item, *self._profile(self._row_of(user, n)), n, valued=True)
+        return self._reasons(item, *self._profile(_index_of(user, self.user_ids, "user")), n, valued=True)
 
     def explain_to(self, profile: Profile, item: str | int, n: int = 3) -> list[Reason]:
         """Return up to `n` liked items of a profile that are most similar to the given item; see `explain`."""
-        return self._reasons(item, *self._read_profile(profile, n), n, valued=isinstance(profile, Mapping))
+        return self._reasons(item, *self._read_profile(profile), n, valued=isinstance(profile, Mapping))
 
     def similar_items(self, item: str | int, n: int = 10) -> list[tuple[str, str | None, float]]:
         """Return id, title and similarity of the `n` items most similar to the given item, in descending order."""
-        if n < 1:
-            raise ParameterError(f"n must be at least 1, got {n}.")
-        place = self._place_of(item)
+        _check_count(n)
+        place = _index_of(item, self.item_ids, "item")
         alike = self.predictor.likeness(place)
         best = _best(alike, np.array([place]), n)
         return [(self.item_ids[other], self._title(int(other)), float(alike[other])) for other in best]
 
-    def _place_of(self, item: str | int) -> int:
-        if str(item) not in self.item_ids:
-            raise ParameterError(
-                f"item must be the id of one of the run's {len(self.item_ids)} items, got {item}. Give an id as in the"
-                " rating file; in Python, `item_ids` lists them."
-            )
-        return self.item_ids.index(str(item))
-
     def _reasons(self, item: str | int, rated: IntArray, values: FloatArray, n: int, *, valued: bool) -> list[Reason]:
-        """Return up to `n` liked items with a positive similarity to `item`, most similar first.
-
-        `rated` and `values`, on the scale 1 to 5, are the person's ratings. Without `valued`, the reasons show no
-        ratings.
-        """
-        alike = self.predictor.likeness(self._place_of(item))
-        shown = self.scale.from_unit(values)
-        is_rating = find_model(self.record["model"]).predicts == "rating"
-        lowest = values.mean() if is_rating and len(values) else self._least_action
+        """Return the reasons of `explain` from a person's items and values; without `valued`, they show no ratings."""
+        _check_count(n)
+        alike = self.predictor.likeness(_index_of(item, self.item_ids, "item"))
+        lowest = values.mean() if self.predicts_ratings and len(values) else self._least_action
         reasons = [
             Reason(
                 item=self.item_ids[other],
@@ -215,7 +188,7 @@ class Result:
                 rating=float(rating) if valued and self.ratings.values is not None else None,
                 likeness=float(alike[other]),
             )
-            for other, value, rating in zip(rated, values, shown, strict=True)
+            for other, value, rating in zip(rated, values, self.scale.from_unit(values), strict=True)
             if value >= lowest and alike[other] > 0
         ]
         return sorted(reasons, key=lambda reason: -reason.likeness)[:n]
@@ -234,18 +207,15 @@ class Result:
         rows = slice(own.starts[row], own.starts[row + 1])
         return own.items[rows], own.values[rows]
 
-    def _read_profile(self, profile: Profile, n: int) -> tuple[IntArray, FloatArray]:
+    def _read_profile(self, profile: Profile) -> tuple[IntArray, FloatArray]:
         """Return the positions of a profile's items, ascending, and the ratings on the scale 1 to 5.
 
-        `n` is the caller's number of results, which is only checked. Raise `ParameterError` if the profile has unknown
-        items, missing ratings or ratings off the scale, or if `n` < 1.
+        Raise `ParameterError` if the profile has unknown items, missing ratings or ratings off the scale.
         """
-        if n < 1:
-            raise ParameterError(f"n must be at least 1, got {n}.")
         places = {item: place for place, item in enumerate(self.item_ids)}
         if not isinstance(profile, Mapping):
-            if self._needs_values:
-                lowest = self.record.get("at_least")
+            lowest = self.record.get("at_least")
+            if self.predicts_ratings or lowest is not None:
                 used = "ratings" if lowest is None else f"ratings from at_least = {lowest:g} up"
                 raise ParameterError(
                     f"profile must have a rating for each item, because this run learned from {used}. Give a"
@@ -271,20 +241,55 @@ class Result:
         order = np.argsort(items)
         return items[order], self.scale.to_unit(values[order])
 
-    def _row_of(self, user: str | int, n: int) -> int:
-        if n < 1:
-            raise ParameterError(f"n must be at least 1, got {n}.")
-        try:
-            return self.user_ids.index(str(user))
-        except ValueError:
-            raise ParameterError(
-                f"user must be the id of one of the run's {len(self.user_ids)} users, got {user}. Give an id as in the"
-                " rating file; in Python, `user_ids` lists them."
-            ) from None
+    def save(self, folder: str | Path, *, replace: bool = False) -> None:
+        """Write this result to a run folder, from which `load` reads it; it must be new or empty unless `replace`.
 
-    def save(self, folder: str | Path) -> None:
-        """Write this result to a new run folder, from which `load` reads it."""
-        save(self, folder)
+        `run.json` is removed first and written last, so that its presence marks a complete folder. Use `replace` for a
+        folder that this run has reserved: it may hold the run's checkpoints and files of an interrupted run.
+        """
+        if not replace:
+            check_free(folder)
+        path = Path(folder)
+        ratings = self.ratings
+        arrays: dict[str, Any] = {
+            **self.predictor.arrays(),
+            "user_ids": np.array(ratings.user_ids),
+            "rating_users": ratings.users,
+            "rating_items": ratings.items,
+            "item_places": ratings.places,
+        }
+        if ratings.values is not None:
+            arrays["rating_values"] = ratings.values
+        if ratings.public is not None:
+            arrays |= {f"public_{name}": array for name, array in ratings.public._asdict().items()}
+        record = {
+            "format": FORMAT,
+            "private": "holds user vectors and who rated what: do not share",
+            "written": stamp(),
+            **self.record,
+        }
+        (path / "run.json").unlink(missing_ok=True)
+        with replacing(path / "model.npz") as file:
+            np.savez_compressed(file, **arrays)
+        with replacing(path / "items.parquet") as file:
+            _items_table(ratings).write_parquet(file)
+        with replacing(path / "run.json") as file:
+            file.write(json.dumps(to_json(record), indent=1).encode())
+
+
+def _check_count(n: int) -> None:
+    if n < 1:
+        raise ParameterError(f"n must be at least 1, got {n}.")
+
+
+def _index_of(given: str | int, ids: list[str], name: str) -> int:
+    try:
+        return ids.index(str(given))
+    except ValueError:
+        raise ParameterError(
+            f"{name} must be the id of one of the run's {len(ids)} {name}s, got {given}. Give an id as in the rating"
+            f" file; in Python, `{name}_ids` lists them."
+        ) from None
 
 
 def _best(scores: FloatArray, rated: IntArray, n: int) -> IntArray:
@@ -292,42 +297,6 @@ def _best(scores: FloatArray, rated: IntArray, n: int) -> IntArray:
     scores = scores.copy()
     scores[rated] = -np.inf
     return np.argsort(-scores, kind="stable")[: min(n, len(scores) - len(rated))]
-
-
-def save(result: Result, folder: str | Path, *, replace: bool = False) -> None:
-    """Write a result to a run folder, which must be new or empty unless `replace`.
-
-    `run.json` is removed first and written last, so that its presence marks a complete folder. Use `replace` for a
-    folder that this run has reserved: it may hold the run's checkpoints and files of an interrupted run.
-    """
-    if not replace:
-        check_free(folder)
-    path = Path(folder)
-    ratings = result.ratings
-    arrays: dict[str, Any] = {
-        **result.predictor.arrays(),
-        "user_ids": np.array(ratings.user_ids),
-        "rating_users": ratings.users,
-        "rating_items": ratings.items,
-        "item_places": ratings.places,
-    }
-    if ratings.values is not None:
-        arrays["rating_values"] = ratings.values
-    if ratings.public is not None:
-        arrays |= {f"public_{name}": array for name, array in ratings.public._asdict().items()}
-    record = {
-        "format": FORMAT,
-        "private": "holds user vectors and who rated what: do not share",
-        "written": stamp(),
-        **result.record,
-    }
-    (path / "run.json").unlink(missing_ok=True)
-    with replacing(path / "model.npz") as file:
-        np.savez_compressed(file, **arrays)
-    with replacing(path / "items.parquet") as file:
-        _items_table(ratings).write_parquet(file)
-    with replacing(path / "run.json") as file:
-        file.write(json.dumps(to_json(record), indent=1).encode())
 
 
 def _items_table(ratings: Ratings) -> pl.DataFrame:

@@ -56,10 +56,9 @@ class Keep:
 
     @contextmanager
     def folder_for(self, run: "Run") -> Iterator[None]:
-        """Reserve the folder while the run trains.
+        """Reserve the folder while the run trains; raise `RunError` if it cannot be used.
 
         The folder must be new or empty or, to resume, belong to an unfinished run with the same data and settings.
-        Otherwise raise `RunError`.
         """
         if self.folder is None:
             yield
@@ -91,26 +90,29 @@ class Keep:
         try:
             run.begin_again(checkpoint.tried)
             run.engine.restore(checkpoint.state)
-            best = _best_of(run, checkpoint)
+            best_round, rounds = 0, run.engine.round_number
+            if run.validation is not None:
+                run.best = Best(**checkpoint.patience, predictor=run.engine.predictor_from(checkpoint.best))
+                best_round = run.best.round_number
+            if not 0 < rounds == len(checkpoint.curve) <= run.rounds or best_round > rounds:
+                raise ValueError
         except (KeyError, ValueError, TypeError, HushrecError):
             raise RunError(
-                f"checkpoint {path} is damaged: its state does not match this run. Remove it and start again."
+                f"checkpoint {path} is damaged: it does not match this run. Remove it and start again."
             ) from None
-        if not 0 < run.engine.round_number == len(checkpoint.curve) <= run.rounds:
-            raise RunError(
-                f"checkpoint {path} is damaged: its curve does not have one point per round. Remove it and start again."
-            )
-        run.curve, run.seconds, run.best = checkpoint.curve, checkpoint.seconds, best
+        run.curve, run.seconds = checkpoint.curve, checkpoint.seconds
 
     def save(self, run: "Run", *, now: bool) -> None:
         """Write a checkpoint if the round number is a multiple of `every`, or if `now`."""
         if self.folder is None or (run.engine.round_number % self.every and not now):
             return
+        best = {} if run.best is None else vars(run.best)
+        about = {name: value for name, value in best.items() if name != "predictor"}
         checkpoint = Checkpoint(
             settings=run.asked.as_record(),
             data=run.data_checksum,
             curve=run.curve,
-            patience={} if run.best is None else run.best.about(),
+            patience=about,
             seconds=run.seconds,
             tried=run.tried,
             state=run.engine.state(),
@@ -126,32 +128,12 @@ class Keep:
 
 @dataclass(frozen=True, eq=False)
 class Best:
-    """The model after the round with the best validation metric, and its metrics on the test part.
-
-    `cost` is the validation metric, with the sign for which smaller is better.
-    """
+    """The model after the round with the best validation metric, and its metrics on the test part."""
 
     round_number: int
     cost: float  # the RMSE on the validation part, or the negated AUC of a ranking
     metrics: dict[str, float]
     predictor: Predictor = field(repr=False)
-
-    def about(self) -> dict[str, Any]:
-        """Return all fields except the predictor, for a checkpoint."""
-        return {"round_number": self.round_number, "cost": self.cost, "metrics": self.metrics}
-
-
-def _best_of(run: "Run", checkpoint: Checkpoint) -> Best | None:
-    """Return the best model so far from a checkpoint, or None for a run without a validation part.
-
-    Raise `ValueError` if the round of that model is later than the checkpoint's.
-    """
-    if run.validation is None:
-        return None
-    best = Best(**checkpoint.patience, predictor=run.engine.predictor_from(checkpoint.best))
-    if best.round_number > run.engine.round_number:
-        raise ValueError("the best round must not be later than the checkpoint's round")
-    return best
 
 
 class Run:
@@ -183,7 +165,7 @@ class Run:
 
     def _begin(self) -> None:
         """Reset the run to its state before the first round."""
-        problem = task_problem(self.task if self.validation is None else self.validation, self.settings)
+        problem = task_problem(self.validation or self.task, self.settings)
         self.engine = make_engine(self.settings.chosen_engine, problem, remark=self.remark)
         self.curve: list[dict[str, float]] = []
         self.best: Best | None = None  # set if there is a validation part
@@ -221,7 +203,11 @@ class Run:
                     raise
                 if len(self.tried) == MOST_TRIES:
                     raise self._diverged_at_every(step) from None
-                self._say_diverged(step)
+                if self.remark is not None:
+                    self.remark(
+                        f"training with {self.settings.protocol} diverged in round {self.engine.round_number + 1} at"
+                        f" step {step:g}; beginning again at step {step / SMALLER:g}."
+                    )
                 self.keep.forget(self)
                 self.begin_again([*self.tried, {"step": step, "round": self.engine.round_number + 1}])
 
@@ -231,13 +217,6 @@ class Run:
             f"training with {self.settings.protocol} diverged at every step from {self.tried[0]['step']:g} down to"
             f" {step:g}. {advice.capitalize()}."
         )
-
-    def _say_diverged(self, step: float) -> None:
-        if self.remark is not None:
-            self.remark(
-                f"training with {self.settings.protocol} diverged in round {self.engine.round_number + 1} at step"
-                f" {step:g}; beginning again at step {step / SMALLER:g}."
-            )
 
     def _run_rounds(self, progress: Progress | None) -> None:
         try:
@@ -253,56 +232,47 @@ class Run:
             raise
 
     def _run_one_round(self) -> float:
-        """Run one round, measure the model, and return the main metric: RMSE or AUC, or NaN if nothing is held out."""
+        """Run one round, measure the model, and return the main metric: RMSE or AUC, or NaN if nothing is held out.
+
+        With a validation part, the model is kept if it is the best so far on that part.
+        """
         started = time.perf_counter()
         run_round(self.engine)
         self.seconds += time.perf_counter() - started
-        found = measure(self.task, self.engine)
-        self._validate(found)
-        headline = {name: value for name, value in found.items() if name == self.task.headline}
-        self.curve.append({"round": self.engine.round_number, **headline})
-        return headline.get(self.task.headline, math.nan)
+        name, found = self.task.headline, measure(self.task, self.engine)
+        if self.validation is not None:
+            reached = measure(self.validation, self.engine)[name]
+            cost = -reached if self.validation.scale is None else reached  # a larger AUC is better
+            if self.best is None or cost < self.best.cost:
+                self.best = Best(self.engine.round_number, cost, found, self.engine.predictor())
+        self.curve.append({"round": self.engine.round_number} | ({name: found[name]} if name in found else {}))
+        return found.get(name, math.nan)
 
     @property
     def is_over(self) -> bool:
         """Whether all rounds have run, or the validation metric has not improved for `patience` rounds."""
-        if self.settings.patience is None or self.best is None:
-            return self.engine.round_number >= self.rounds
-        waited = self.engine.round_number - self.best.round_number
-        return self.engine.round_number >= self.rounds or waited >= self.settings.patience
-
-    def _validate(self, metrics: dict[str, float]) -> None:
-        """Measure the model on the validation part, and keep it if it is the best so far.
-
-        `metrics` are those of this round on the test part.
-        """
-        if self.validation is None:
-            return
-        found = measure(self.validation, self.engine)[self.task.headline]
-        cost = -found if self.validation.scale is None else found  # a larger AUC is better
-        if self.best is None or cost < self.best.cost:
-            self.best = Best(self.engine.round_number, cost, metrics, self.engine.predictor())
+        waited = 0 if self.best is None else self.engine.round_number - self.best.round_number
+        patience = math.inf if self.settings.patience is None else self.settings.patience
+        return self.engine.round_number >= self.rounds or waited >= patience
 
     def compare(self, progress: Progress | None) -> dict[str, dict[str, Any]]:
-        """Train the protocols that this run is compared with, on the same split; return metrics and budget of each."""
+        """Train the protocols that this run is compared with, on the same split; return metrics and budget of each.
+
+        If one of them diverges, all its metrics are None, and its entry "diverged" has the error message.
+        """
         comparisons: dict[str, dict[str, Any]] = {}
         for protocol in self.settings.declared.compared_with:
-            if protocol in protocols_of(self.settings.model):
-                beside = self.asked.compared_with(protocol)
-                other = Run(self.ratings, beside, keep=self.keep, remark=self.remark, asked=self.asked)
-                comparisons[protocol] = self._beside(other, progress)
+            if protocol not in protocols_of(self.settings.model):
+                continue
+            beside = self.asked.compared_with(protocol)
+            other = Run(self.ratings, beside, keep=self.keep, remark=self.remark, asked=self.asked)
+            try:
+                other.train(progress)
+                found = {**other.metrics(), "step": other.settings.options.get("step"), "budget": other.budget()}
+            except Diverged as error:
+                found = dict.fromkeys(self.metrics()) | {"budget": other.budget(), "diverged": str(error)}
+            comparisons[protocol] = found
         return comparisons
-
-    def _beside(self, other: "Run", progress: Progress | None) -> dict[str, Any]:
-        """Train `other`, a comparison for this run, and return its metrics, step and budget.
-
-        If `other` diverges, all metrics are None, and the entry "diverged" has the error message.
-        """
-        try:
-            other.train(progress)
-            return {**other.metrics(), "step": other.settings.options.get("step"), "budget": other.budget()}
-        except Diverged as error:
-            return dict.fromkeys(self.metrics()) | {"budget": other.budget(), "diverged": str(error)}
 
     @property
     def data_checksum(self) -> str:
@@ -321,24 +291,22 @@ class Run:
         found = measure(self.task, self.engine) if self.best is None else self.best.metrics
         return found | (self.task.list_metrics(self.predictor()) if found else {})
 
-    def _baselines(self) -> dict[str, dict[str, float]]:
-        """Return the metrics of the non-personal models on the same split, by name."""
-        predictor = self.engine.predictor() if self.best is None else self.best.predictor
-        return self.task.baselines() | self.task.released_baselines(predictor.released_support())
-
     def budget(self) -> dict[str, Any]:
         """Return the privacy budget spent by all rounds so far, including those after the best round."""
-        return spent_budget(self.engine)
+        return self.engine.problem.budget(self.engine.round_number, self.engine.losses())
 
     def result(self, comparisons: dict[str, dict[str, Any]], *, interrupted: bool, seconds_in_all: float) -> Result:
         """Return the run's result, whose record includes the `comparisons` that `compare` returned.
 
         `seconds_in_all` is the time since the run was started or resumed, including measurements and comparisons.
         """
-        engine, settings, ratings = self.engine, self.settings, self.ratings
+        engine, settings, ratings, predictor = self.engine, self.settings, self.ratings, self.predictor()
         split, scale = self.task.split, self.task.scale
         held_out = 0 if self.validation is None else len(self.validation.split.test)
         cold_users, cold_items = cold_counts(self.task.ratings, split)
+        baselines = {}
+        if not settings.final:
+            baselines = self.task.baselines() | self.task.released_baselines(predictor.released_support())
         record = {
             "dataset": ratings.name,
             "model": settings.model,
@@ -356,7 +324,7 @@ class Run:
             "attributes": getattr(engine.problem.model, "n_attributes", None),
             "metrics": self.metrics(),
             "curve": [] if settings.final else self.curve,
-            "baselines": {} if settings.final else self._baselines(),
+            "baselines": baselines,
             "comparisons": comparisons,
             "budget": self.budget(),
             "data": {
@@ -381,7 +349,7 @@ class Run:
             "seconds_per_round": self.seconds / max(engine.round_number, 1),
             "bytes_per_client_round": engine.bytes_per_client_round(),
         }
-        return Result({**record, "verdict": verdict(record)}, ratings, self.predictor())
+        return Result({**record, "verdict": verdict(record)}, ratings, predictor)
 
 
 def measure(task: Task, engine: Engine) -> dict[str, float]:
@@ -400,11 +368,6 @@ def measure(task: Task, engine: Engine) -> dict[str, float]:
     if not math.isfinite(level):
         raise engine.failure(engine.round_number)
     return found
-
-
-def spent_budget(engine: Engine) -> dict[str, Any]:
-    """Return the privacy budget spent by the rounds so far, as a statement with its unit."""
-    return engine.problem.budget(engine.round_number, engine.losses())
 
 
 def task_problem(task: Task, settings: Settings) -> AnyProblem:

@@ -29,8 +29,7 @@ COMMON = (
 class ModelSettings(TypedDict, total=False):
     """The keyword arguments of a recommender, for type checkers: settings, and options of models and protocols.
 
-    A test compares the names and types with the declarations of models and protocols. Options of plug-ins, which a type
-    checker cannot know, go into `options`.
+    A test compares them with the declarations. Options of plug-ins go into `options`.
     """
 
     model: str | None
@@ -87,10 +86,7 @@ def declared_options() -> dict[str, Option]:
 
 
 def default_model(protocol: str | None, *, has_values: bool) -> str:
-    """Return the default model of a protocol: its first or, for data without values, the first one that ranks.
-
-    If a protocol has no model that ranks, the first model is returned, which then raises an error about missing values.
-    """
+    """Return the default model of a protocol: its first or, for data without values, the first one that ranks."""
     models = find_protocol(default_protocol(None) if protocol is None else protocol).models
     ranking = [name for name in models if find_model(name).predicts == "ranking"]
     return models[0] if has_values or not ranking else ranking[0]
@@ -105,12 +101,10 @@ def unknown_setting(given: Iterable[str], known: Iterable[str]) -> ParameterErro
 
 
 class Settings:
-    """Everything that defines a run except its data.
+    """Everything that defines a run except its data; the help of `COMMON` and of the options explains each setting.
 
     `given` holds the options of model and protocol that were set; all others have their defaults. An option that
-    neither the model nor the protocol uses is refused. `patience` enables early stopping. A part of the training data
-    is held out for validation, training stops after `patience` rounds without an improvement on it, and the model of
-    the best round is kept. With `final`, all ratings are used for training, and nothing is measured.
+    neither the model nor the protocol uses is refused.
     """
 
     def __init__(
@@ -178,12 +172,10 @@ class Settings:
 
     @property
     def declared(self) -> Protocol:
-        """The declaration of the protocol: its models, options, engines and wording."""
         return find_protocol(self.protocol)
 
     @property
     def declared_model(self) -> ModelDeclaration:
-        """The declaration of the model: its options, engines and what it predicts."""
         return find_model(self.model)
 
     @property
@@ -214,22 +206,16 @@ class Settings:
         return {name: value for name, value in common.items() if value is not None and value is not False} | self.given
 
     def replace(self, **changes: Any) -> "Settings":
-        """Return a copy of these settings with the given changes."""
         return Settings(**{**self.chosen(), **changes})
 
     def make_model(self, ratings: Ratings) -> Any:
-        """Return the model, with the public data about items that it uses, such as attributes."""
         return self.declared_model.make(self.options, ratings)
 
     def among_items(self, ratings: Ratings) -> Ratings:
-        """Return the same ratings, with items numbered as the protocol requires.
-
-        A protocol that uses the whole catalogue numbers all items of the catalogue, others only the items with ratings.
-        """
+        """Return the same ratings, with all items of the catalogue if the protocol uses it, else only rated ones."""
         return ratings.with_catalogue() if self.declared.whole_catalogue else ratings
 
     def make_task(self, ratings: Ratings) -> Task:
-        """Return the task of the model: the ratings, split into a training part and a test part."""
         ratings = self.among_items(ratings)
         if self.declared_model.predicts == "ranking":
             return ranking_task(ratings, self.split_seed, self.options.get("at_least"), final=self.final)
@@ -241,10 +227,7 @@ class Settings:
         return made
 
     def as_record(self) -> dict[str, Any]:
-        """Return every setting by name, including defaults, as JSON data.
-
-        A run can resume a checkpoint only if all these values are equal for both.
-        """
+        """Return every setting by name, including defaults, as JSON data; a run can be resumed if all are equal."""
         common = {option.name: getattr(self, option.name) for option in COMMON}
         resolved = {**common, "engine": self.chosen_engine, **self.options, **self.make_protocol().chosen_options()}
         return to_json(resolved)  # type: ignore[no-any-return]
@@ -256,6 +239,5 @@ class Settings:
         under the other protocol get that default, so that the comparison is as accurate as possible.
         """
         own = set(self.declared.options) - set(find_protocol(protocol).options)
-        changes = {option.name: None for option in own} | dict.fromkeys(self._tuned(protocol))
-        changes |= {"protocol": protocol}
-        return self.replace(**changes)
+        defaults = dict.fromkeys([*(option.name for option in own), *self._tuned(protocol)])
+        return self.replace(**defaults, protocol=protocol)

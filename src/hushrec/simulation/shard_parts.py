@@ -19,13 +19,12 @@ from hushrec.simulation.training_problem import AnyProblem
 class HoldOut(NamedTuple):
     """Which ratings are held out for testing, by `kind`: "none", a "fifth" of all ratings, or "one" of each person.
 
-    People with a single rating keep it for training if `kind` is "one". `n_ratings` is the number of all ratings, and
-    `seed` is the seed of the split.
+    People with a single rating keep it for training if `kind` is "one".
     """
 
-    kind: str  # none, fifth, one
-    n_ratings: int
-    seed: int
+    kind: str
+    n_ratings: int  # of all people
+    seed: int  # of the split
 
 
 @lru_cache(maxsize=1)
@@ -48,12 +47,7 @@ def _places(n_ratings: int, seed: int) -> IntArray:
 
 @dataclass(frozen=True)
 class ShardPart:
-    """A range of people in a folder of shards: those with the numbers `first` to `stop` − 1.
-
-    The worker that runs the part reads their ratings. `places` maps the items of the shards to those of the run,
-    `scale` is None for a model that ranks, `hold_out` says which ratings are test ratings, and `public` is the training
-    problem without ratings.
-    """
+    """A range of people in a folder of shards, `first` to `stop` − 1; the part's worker reads their ratings."""
 
     shards: Shards
     first: int
@@ -105,11 +99,7 @@ class ShardPart:
 
 
 class Seen(NamedTuple):
-    """Numbers of training ratings by person and by item, and their sums by item, of one part or of all parts together.
-
-    `sums` are on the file's scale. `tested` has the number of test ratings of each item, and `n_cold` is the number of
-    people who have only test ratings.
-    """
+    """Counts and sums of the ratings of one part, or of all parts together; sums are on the file's scale."""
 
     by_person: IntArray  # number of training ratings
     by_item: IntArray  # number of training ratings
@@ -119,12 +109,11 @@ class Seen(NamedTuple):
 
     @property
     def mean(self) -> float:
-        """The mean of all training ratings, on the file's scale."""
         return float(self.sums.sum() / self.by_item.sum())
 
 
 def see(part: ShardPart, n_items: int) -> Seen:
-    """Read a part, and return the number of ratings by person and by item, and the sums of training values by item."""
+    """Read a part, and return its counts and sums."""
     users, items, values, held = part.read()
     n_people = part.stop - part.first
     counts = np.bincount(users[~held], minlength=n_people)

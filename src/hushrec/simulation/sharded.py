@@ -52,9 +52,8 @@ def train_shards(
 ) -> tuple[dict[str, Any], Arrays]:
     """Train on a folder of shards; return the record of the run, and the public table after its last round.
 
-    With `out`, both are also written to that folder, as `run.json` and `public.npz`. Neither holds a rating.
-
-    Engine `cpu` holds one part of about `ratings_at_once` ratings in memory at a time. Engine `ray` spreads the parts
+    With `out`, both are also written to that folder, as `run.json` and `public.npz`. Neither holds a rating. Engine
+    `cpu` holds one part of about `ratings_at_once` ratings in memory at a time. Engine `ray` spreads the parts
     over its cluster, whose workers must find the folder at the same path. `settings` are the arguments of `Settings`.
     `progress` is called after each round, and `remark` with notes for the user.
     """

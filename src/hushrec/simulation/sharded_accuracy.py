@@ -13,7 +13,7 @@ from hushrec.evaluate import held_out_ranks, metrics_of_ranks
 from hushrec.models.baselines import BIAS_PENALTY
 from hushrec.models.predictor import Arrays, Predictor
 from hushrec.simulation.shard_parts import Seen, ShardPart
-from hushrec.simulation.tasks import Candidates
+from hushrec.simulation.tasks import Candidates, same_for_all
 from hushrec.simulation.training_problem import AnyProblem
 
 Metrics = dict[str, float]
@@ -22,8 +22,7 @@ Metrics = dict[str, float]
 class Accuracy:
     """The measurement of a run on shards, part by part, by the workers of `crew`.
 
-    `seen` holds counts and sums over all parts. `among` holds the candidate items for a model that ranks, and is None
-    for a model that predicts ratings.
+    `among` holds the candidate items for a model that ranks, and is None for a model that predicts ratings.
     """
 
     def __init__(self, crew: Crew, n_parts: int, seen: Seen, among: Candidates | None) -> None:
@@ -77,8 +76,7 @@ class Accuracy:
 def right_side(worker: Any, seen: Seen) -> FloatArray:
     """Return this part's contribution to the right side of the linear system for item biases (see `item_biases`).
 
-    For each item i it is the sum over raters u of d_ui − Σ_j d_uj / (n_u + λ). Here d is a rating minus the mean, n_u
-    is the number of ratings of u, and λ is `BIAS_PENALTY`. `worker` computes the part.
+    For each item i it is the sum over raters u of d_ui − Σ_j d_uj / (n_u + λ), where d is a rating minus the mean.
     """
     problem: AnyProblem = worker.part.load()
     residuals = problem.values - float(worker.part.scale.to_unit(seen.mean))
@@ -86,16 +84,13 @@ def right_side(worker: Any, seen: Seen) -> FloatArray:
 
 
 def pull_of_people(worker: Any, biases: FloatArray) -> FloatArray:
-    """Return Σ_u Σ_j b_j / (n_u + λ) for each item, over this part's raters u of the item and all their items j.
-
-    Here b_j are `biases`, n_u is the rater's number of ratings, and λ is `BIAS_PENALTY`.
-    """
+    """Return Σ_u Σ_j b_j / (n_u + λ) for each item, over this part's raters u of the item and all their items j."""
     problem: AnyProblem = worker.part.load()
     return np.bincount(problem.items, _spread(problem, biases[problem.items]), problem.n_items).astype(np.float64)
 
 
 def _spread(problem: AnyProblem, values: FloatArray) -> FloatArray:
-    """Return, for each rating, the `own_sums` of the person who gave it; `values` has one number per rating."""
+    """Return, for each rating, the `own_sums` of the person who gave it."""
     return np.repeat(own_sums(problem, values), problem.rated_counts)
 
 
@@ -124,15 +119,14 @@ def measure(
     if among is None:
         assert biases is not None
         return _rating_errors(part, problem, predictor, test, values[held], seen, biases)
-    support = seen.by_item.astype(np.float64)
     released = predictor.released_support()
     scorers = {
         "model": predictor.scores,
-        "popularity": lambda people: np.tile(support, (len(people), 1)),
-        "random": lambda people: np.zeros((len(people), problem.n_items)),
+        "popularity": same_for_all(seen.by_item.astype(np.float64)),
+        "random": same_for_all(np.zeros(problem.n_items)),
     }
     if released is not None:
-        scorers["private_popularity"] = lambda people: np.tile(released, (len(people), 1))
+        scorers["private_popularity"] = same_for_all(released)
     rated = among.ranks[problem.items]
     return {
         name: held_out_ranks(among.scorer(score), test[0], among.ranks[test[1]], problem.starts, rated)
@@ -149,11 +143,7 @@ def _rating_errors(
     seen: Seen,
     biases: FloatArray,
 ) -> dict[str, FloatArray]:
-    """Return Σ e², Σ |e| and the number of test errors e of one part, for the model and each non-personal model.
-
-    `test` holds the users and items of the part's test ratings, and `actual` the ratings. `seen` holds counts and sums
-    over all parts, and `biases` the item biases of the bias model.
-    """
+    """Return Σ e², Σ |e| and the number of test errors e of one part, for the model and each non-personal model."""
     assert part.scale is not None
     users, items = test
     mean = seen.mean

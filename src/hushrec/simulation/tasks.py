@@ -68,55 +68,53 @@ def by_user(users: IntArray, items: IntArray, n_users: int) -> tuple[IntArray, I
 
 
 @dataclass(frozen=True, eq=False)
-class RatingTask:
+class _Task:
+    ratings: Ratings
+    split: Split
+
+    def training(self) -> tuple[IntArray, IntArray, FloatArray]:
+        """Return users, items and values of the training part; values are mapped to 1 to 5, as on every device.
+
+        Without values, as in a ranking, all are 1.
+        """
+        rows, values, scale = self.split.train, self.ratings.values, self.ratings.scale
+        unit = np.ones(len(rows)) if values is None or scale is None else scale.to_unit(values[rows])
+        return self.ratings.users[rows], self.ratings.items[rows], unit
+
+    @cached_property
+    def profiles(self) -> Profiles:
+        """The training ratings, grouped by user."""
+        return Profiles.of(*self.training(), self.ratings.n_users, self.ratings.n_items)
+
+
+@dataclass(frozen=True, eq=False)
+class RatingTask(_Task):
     """The task of predicting ratings, measured on a random fifth of all ratings, which is held out."""
 
     headline: ClassVar[str] = "rmse"
 
-    ratings: Ratings
-    split: Split
     values: FloatArray = field(repr=False)  # of all rows, on the file's scale
     scale: Scale
-
-    def training(self) -> tuple[IntArray, IntArray, FloatArray]:
-        """Return users, items and values of the training part; values are mapped to 1 to 5, as on every device."""
-        rows = self.split.train
-        return self.ratings.users[rows], self.ratings.items[rows], self.scale.to_unit(self.values[rows])
-
-    def metrics(self, predictor: Predictor) -> Metrics:
-        """Return RMSE and MAE on the test part, on the file's scale; predictions are not clipped."""
-        users, items, actual = self._test()
-        unit = predictor.predict(users, items)
-        return rating_metrics(self.scale.from_unit(unit), actual)
 
     def validation(self, seed: int) -> "RatingTask":
         """Return a task within the training part, of which a fifth is held out; the test part is not used."""
         return replace(self, split=validation_split(self.split, seed))
 
-    def baselines(self) -> dict[str, Metrics]:
-        """Return the metrics of the non-personal models on the same split, by name."""
-        ratings, rows = self.ratings, self.split.train
-        fitted = rating_baselines(
-            ratings.users[rows], ratings.items[rows], self.values[rows], ratings.n_users, ratings.n_items
-        )
+    def metrics(self, predictor: Predictor) -> Metrics:
+        """Return RMSE and MAE on the test part, on the file's scale; predictions are not clipped."""
         users, items, actual = self._test()
-        found = {name: rating_metrics(predict(users, items), actual) for name, predict in fitted.items()}
-        popular = self.measure_lists(lambda users: np.tile(self.profiles.support, (len(users), 1)))
-        return found | ({"popularity": popular} if popular else {})
+        return rating_metrics(self.scale.from_unit(predictor.predict(users, items)), actual)
 
     def list_metrics(self, predictor: Predictor) -> Metrics:
-        """Return precision, recall and NDCG at 10 of the lists of `recommend`; empty if no test item is liked.
-
-        A test item is liked if its rating is in the upper quarter of the scale: at least 4 on the scale 1 to 5.
-        """
+        """Return precision, recall and NDCG at 10 of the lists of `recommend`; empty if no test item is liked."""
         own = self.profiles
         return self.measure_lists(lambda users: list_scores(predictor, users, own.means, own.support))
 
     def measure_lists(self, score: Scorer) -> Metrics:
         """Return precision, recall and NDCG at 10 of lists sorted by `score`; empty if no test item is liked.
 
-        Items of the catalogue without ratings are left out, so that results are comparable with those of other
-        libraries.
+        A test item is liked if its rating is in the upper quarter of the scale: at least 4 on the scale 1 to 5. Items
+        of the catalogue without ratings are left out, so that results are comparable with those of other libraries.
         """
         users, items, actual = self._test()
         liked = self.scale.to_unit(actual) >= LIKED - 1e-9
@@ -126,14 +124,20 @@ class RatingTask:
             among.scorer(score), starts, among.ranks[items[liked][rows]], own.starts, among.ranks[own.items]
         )
 
-    @cached_property
-    def profiles(self) -> Profiles:
-        """The training ratings, grouped by user."""
-        return Profiles.of(*self.training(), self.ratings.n_users, self.ratings.n_items)
-
     def released_baselines(self, support: FloatArray | None) -> dict[str, Metrics]:
         """Return an empty dictionary: `support`, the noisy counts that a run released, cannot predict ratings."""
         return {}
+
+    def baselines(self) -> dict[str, Metrics]:
+        """Return the metrics of the non-personal models on the same split, by name."""
+        ratings, rows = self.ratings, self.split.train
+        fitted = rating_baselines(
+            ratings.users[rows], ratings.items[rows], self.values[rows], ratings.n_users, ratings.n_items
+        )
+        users, items, actual = self._test()
+        found = {name: rating_metrics(predict(users, items), actual) for name, predict in fitted.items()}
+        popular = self.measure_lists(same_for_all(self.profiles.support))
+        return found | ({"popularity": popular} if popular else {})
 
     def _test(self) -> tuple[IntArray, IntArray, FloatArray]:
         rows = self.split.test
@@ -141,28 +145,15 @@ class RatingTask:
 
 
 @dataclass(frozen=True, eq=False)
-class RankingTask:
-    """The task of ranking one held-out item per user among all items with ratings except the user's training items.
-
-    User i has the training items `items[starts[i]:starts[i + 1]]`.
-    """
+class RankingTask(_Task):
+    """The task of ranking one held-out item per user among all items with ratings except the user's training items."""
 
     headline: ClassVar[str] = "auc"
     scale: ClassVar[None] = None
 
-    ratings: Ratings
-    split: Split
-    starts: IntArray = field(repr=False)  # where each user's training items begin in `items`
-    items: IntArray = field(repr=False)
-
-    def training(self) -> tuple[IntArray, IntArray, FloatArray]:
-        """Return users, items and values of the training part; all values are 1 and have no meaning."""
-        rows = self.split.train
-        return self.ratings.users[rows], self.ratings.items[rows], np.ones(len(rows))
-
-    def list_metrics(self, predictor: Predictor) -> Metrics:
-        """Return an empty dictionary: `metrics` of a ranking task already measures lists."""
-        return {}
+    def validation(self, seed: int) -> "RankingTask":
+        """Return a task within the training part, of which one item per user is held out; the test part is not used."""
+        return ranking_task(self.ratings.rows(self.split.train), seed)
 
     def metrics(self, predictor: Predictor) -> Metrics:
         """Return AUC, and hit rate, NDCG and recall at 10, with the test item ranked among all candidate items.
@@ -171,31 +162,31 @@ class RankingTask:
         """
         return self._ranking(predictor.scores)
 
-    def validation(self, seed: int) -> "RankingTask":
-        """Return a task within the training part, of which one item per user is held out; the test part is not used."""
-        return ranking_task(self.ratings.rows(self.split.train), seed)
+    def list_metrics(self, predictor: Predictor) -> Metrics:
+        """Return an empty dictionary: `metrics` already measures lists."""
+        return {}
 
     def baselines(self) -> dict[str, Metrics]:
         """Return the metrics of ranking by popularity in the training part, and of a random order."""
-        popularity = np.bincount(self.items, minlength=self.ratings.n_items).astype(np.float64)
-        return {
-            "popularity": self._ranking(lambda users: np.tile(popularity, (len(users), 1))),
-            "random": self._ranking(lambda users: np.zeros((len(users), self.ratings.n_items))),
-        }
+        scores = {"popularity": self.profiles.support, "random": np.zeros(self.ratings.n_items)}
+        return {name: self._ranking(same_for_all(own)) for name, own in scores.items()}
 
     def released_baselines(self, support: FloatArray | None) -> dict[str, Metrics]:
         """Return the metrics of ranking by `support`, the noisy popularity that the run released; empty if None."""
-        if support is None:
-            return {}
-        return {"private_popularity": self._ranking(lambda users: np.tile(support, (len(users), 1)))}
+        return {} if support is None else {"private_popularity": self._ranking(same_for_all(support))}
 
     def _ranking(self, score: Scorer) -> Metrics:
-        rows, among = self.split.test, Candidates(self.ratings)
+        rows, own, among = self.split.test, self.profiles, Candidates(self.ratings)
         held_out = self.ratings.users[rows], among.ranks[self.ratings.items[rows]]
-        return ranking_metrics(among.scorer(score), *held_out, self.starts, among.ranks[self.items])
+        return ranking_metrics(among.scorer(score), *held_out, own.starts, among.ranks[own.items])
 
 
 Task = RatingTask | RankingTask
+
+
+def same_for_all(scores: FloatArray) -> Scorer:
+    """Return a function that gives every user the same score of each item."""
+    return lambda users: np.tile(scores, (len(users), 1))
 
 
 def rating_task(ratings: Ratings, split_seed: int, *, final: bool = False) -> RatingTask:
@@ -225,8 +216,7 @@ def ranking_task(
             "ratings must include a user with at least two rated items, so that one can be held out. Give more data,"
             " lower at_least, or hold nothing out with --final."
         )
-    starts, rows = by_user(ratings.users[split.train], ratings.items[split.train], ratings.n_users)
-    return RankingTask(ratings, split, starts, ratings.items[split.train][rows])
+    return RankingTask(ratings, split)
 
 
 def without_values(ratings: Ratings, at_least: float | None = None) -> Ratings:

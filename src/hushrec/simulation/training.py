@@ -10,7 +10,7 @@ from hushrec.data.sources import load as load_ratings
 from hushrec.engines import Remark
 from hushrec.errors import RunError
 from hushrec.simulation.checkpoints import checkpoint_files, remove_checkpoints
-from hushrec.simulation.results import Result, from_json, load, load_final_model, save, save_final_model
+from hushrec.simulation.results import Result, from_json, load, load_final_model, save_final_model
 from hushrec.simulation.run import CHECKPOINT_EVERY, Keep, Progress, Run
 from hushrec.simulation.settings import Settings, default_model
 
@@ -29,15 +29,8 @@ def train(
 ) -> Result:
     """Train on a data set's training part, measure on its test part, and return the result.
 
-    `data` is the name of a data set, a path or `Ratings`; `settings` are the arguments of `Settings`. With `compare`,
-    the protocols to which the run's protocol is compared are trained on the same split.
-
-    With `out`, the result is written to that folder. During training, a checkpoint is written after every
-    `checkpoint_every` rounds. Ctrl-C writes a checkpoint of the latest complete round, and the model so far. `resume`
-    continues from the checkpoint. The result is then bit for bit the same as without the interruption.
-
-    `progress` is called after each round, with the metric so far. `remark` is called with notes for the user, such as a
-    notice that code is being compiled.
+    `data` is the name of a data set, a path or `Ratings`; `settings` are the arguments of `Settings`.
+    `hushrec.train` explains the other arguments.
     """
     started = time.perf_counter()
     Settings(**settings)  # raises before the data is read
@@ -54,16 +47,16 @@ def train(
         except KeyboardInterrupt:
             if out is not None and checkpoint_files(out):
                 seconds = time.perf_counter() - started
-                save(run.result({}, interrupted=not run.is_over, seconds_in_all=seconds), out, replace=True)
+                run.result({}, interrupted=not run.is_over, seconds_in_all=seconds).save(out, replace=True)
             raise
         result = run.result(comparisons, interrupted=False, seconds_in_all=time.perf_counter() - started)
         if out is not None:
-            save(result, out, replace=True)
+            result.save(out, replace=True)
             remove_checkpoints(out)
     return result
 
 
-def train_final(result: Result, *, progress: Progress | None = None, remark: Remark | None = None) -> Result:
+def train_final(result: Result, *, remark: Remark | None = None) -> Result:
     """Train again with a finished run's settings on every rating, including the test part; return the new result.
 
     If early stopping chose the model of an earlier round, training stops at that round.
@@ -73,7 +66,7 @@ def train_final(result: Result, *, progress: Progress | None = None, remark: Rem
     changes = {} if rounds is None else {"rounds": rounds, "patience": None}
     started = time.perf_counter()
     run = Run(result.ratings, settings.replace(final=True, **changes), remark=remark)
-    run.train(progress)
+    run.train(None)
     return run.result({}, interrupted=False, seconds_in_all=time.perf_counter() - started)
 
 

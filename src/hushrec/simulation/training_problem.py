@@ -8,11 +8,11 @@ import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.errors import ParameterError
-from hushrec.protocols.configured import ConfiguredProtocol, Fleet, RunTerms, Spending
+from hushrec.protocols.configured import ConfiguredProtocol, Fleet, Spending
 
 ModelT = TypeVar("ModelT")
 ProtocolT = TypeVar("ProtocolT", bound=ConfiguredProtocol, covariant=True)
-TermsT = TypeVar("TermsT", bound=RunTerms)
+TermsT = TypeVar("TermsT")
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,22 +66,16 @@ class TrainingProblem(Generic[ModelT, ProtocolT, TermsT]):
         """The users whose devices take part, according to their protocol; others keep their initial state."""
         return _active(self.rated_counts, self.n_items, self.model, self.protocols)
 
-    def spending(self, rounds: int, losses: Mapping[str, FloatArray]) -> Spending:
-        """Return what a budget statement is computed from, after `rounds` rounds.
+    def budget(self, rounds: int, losses: Mapping[str, FloatArray]) -> dict[str, Any]:
+        """Return the budget statement of a result: the cost of `rounds` rounds, its unit, and what is not covered.
 
         `losses` holds the measured privacy losses by name, with one entry per user.
         """
         active = self.active_users
         own = self.protocols if len(self.protocols) == 1 else [self.protocols[user] for user in active]
         measured = {name: values[active] for name, values in losses.items()}
-        return Spending(rounds, self.terms, self.model, own, self.rated_counts[active], measured)
-
-    def budget(self, rounds: int, losses: Mapping[str, FloatArray]) -> dict[str, Any]:
-        """Return the budget statement of a result: the cost of `rounds` rounds, its unit, and what is not covered.
-
-        `losses` holds the measured privacy losses by name, with one entry per user.
-        """
-        return self.protocols[0].statement(self.spending(rounds, losses))
+        spending = Spending(rounds, self.terms, self.model, own, self.rated_counts[active], measured)
+        return self.protocols[0].statement(spending)
 
 
 AnyProblem: TypeAlias = TrainingProblem[Any, Any, Any]

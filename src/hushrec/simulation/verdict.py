@@ -20,30 +20,21 @@ def verdict(record: Record) -> str:
     measure = next((name for name in HEADLINES if name in record["metrics"]), None)
     if measure is None:
         return ""
-    own, best, theirs = record["metrics"][measure], *_best_baseline(record, measure)
+    known = {name: metrics[measure] for name, metrics in record["baselines"].items() if measure in metrics}
+    best = max(known, key=lambda name: known[name] if HEADLINES[measure] else -known[name])
+    own, theirs, name = record["metrics"][measure], known[best], NAMES.get(best, best.replace("_", " "))
     wins = _gain(own, theirs, measure) > 0
     numbers = f"{measure.upper()} ({own:.3f} against {theirs:.3f}){_lists(record)}."
     if own == theirs:
-        sentence = f"{record['protocol']} is as good as the {_name(best)} in {numbers}"
+        sentence = f"{record['protocol']} is as good as the {name} in {numbers}"
     else:
         how = "beats" if wins else "loses to"
-        sentence = f"{record['protocol']} {how} the {_name(best)} by {abs(own - theirs):.3f} {numbers}"
+        sentence = f"{record['protocol']} {how} the {name} by {abs(own - theirs):.3f} {numbers}"
     return f"{sentence} {_advice(record, measure, wins=wins, theirs=theirs)}".rstrip()
-
-
-def _best_baseline(record: Record, measure: str) -> tuple[str, float]:
-    """Return the name of the best non-personal model, and its value of the metric `measure`."""
-    known = {name: metrics[measure] for name, metrics in record["baselines"].items() if measure in metrics}
-    name = max(known, key=lambda name: known[name] if HEADLINES[measure] else -known[name])
-    return name, known[name]
 
 
 def _gain(own: float, theirs: float, measure: str) -> float:
     return own - theirs if HEADLINES[measure] else theirs - own
-
-
-def _name(baseline: str) -> str:
-    return NAMES.get(baseline, baseline.replace("_", " "))
 
 
 def _lists(record: Record) -> str:
