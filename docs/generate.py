@@ -29,7 +29,7 @@ from hushrec.cli.options import declared_by, help_text
 from hushrec.experiment_records import read_records
 from hushrec.experiments.config import NOT_IN_A_FILE
 from hushrec.options import KINDS
-from hushrec.protocols import server_knowledge
+from hushrec.protocols import PROTOCOLS
 from hushrec.report import plots
 from hushrec.report.audits import attack_rows, audit_figures
 from hushrec.report.figures import paper_figures
@@ -147,9 +147,14 @@ def write_demo() -> None:
 
 
 def with_knowledge(page: str) -> str:
-    """docs/privacy.md with the dashboard's text between its two marks."""
+    """docs/privacy.md with what each protocol's server can and cannot know between its two marks."""
+    parts = ["## What the server of a network run can and cannot know"]
+    for name, knowledge in ((name, protocol.knowledge) for name, protocol in PROTOCOLS.items()):
+        for verb, sentences in (("can", knowledge.can), ("cannot", knowledge.cannot)) if knowledge.can else ():
+            parts.append(f"Under `{name}`, it {verb} know:\n\n" + "\n".join(f"- {sentence}" for sentence in sentences))
     head, _, rest = page.partition(KNOWS)
-    return f"{head}{KNOWS}\n{server_knowledge()}\n{KNOWS_END}{rest.partition(KNOWS_END)[2]}"
+    known = "\n\n".join(parts)
+    return f"{head}{KNOWS}\n{known}\n{KNOWS_END}{rest.partition(KNOWS_END)[2]}"
 
 
 def write_knowledge() -> None:

@@ -33,7 +33,7 @@ def make_ranker(protocol: GradientProtocol, items: np.ndarray = RATED, seed: int
 def one_round(client: Client) -> tuple[GradientReport, np.ndarray, np.ndarray]:
     """A client's report of round 1, the item vectors, and its user vector before."""
     before, vectors = user_vector(client).copy(), make_vectors()
-    return report_on(client, ItemVectors(client._side._terms, 1, vectors)), vectors, before
+    return report_on(client, ItemVectors(client.side._terms, 1, vectors)), vectors, before
 
 
 def numerical_gradient(function, point: np.ndarray) -> np.ndarray:
@@ -79,7 +79,7 @@ def test_every_row_is_the_gradient_of_its_own_pair(protocol):
     """Rows sent = η (±N s u − v Λ) + noise, and u moves by the mean over its own pairs."""
     client = make_ranker(protocol)
     report, vectors, u = one_round(client)
-    draws, terms = client._private_draws, client._side._terms
+    draws, terms = client._private_draws, client.side._terms
     step_size, weight = terms.step_size(1), terms.data_weight
 
     for row, item, partner in zip(

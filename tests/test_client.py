@@ -22,7 +22,7 @@ from parties import (
 )
 
 from hushrec.budget.ledger import Ledger
-from hushrec.client import Client, Stage
+from hushrec.client import Client
 from hushrec.errors import BudgetExceeded, ImpossibleBudget, LocalProtocolError, ParameterError, RemoteProtocolError
 from hushrec.messages import Address
 from hushrec.models.mf import MatrixFactorization
@@ -37,7 +37,7 @@ from hushrec.randomness import SystemRandomness
 def private_view(client: Client) -> tuple[object, ...]:
     """Everything of a client that a refusal must leave alone."""
     return (
-        client.stage,
+        client.in_round,
         client.last_round,
         client._items.tobytes(),
         user_vector(client).tobytes(),
@@ -99,7 +99,7 @@ def test_a_device_answers_each_phase_once_and_in_order(reported, taken):
         if address in taken or later:
             assert client.report(address, "hello") == "hello"
             assert client.last_round == round_number
-            assert client.stage is (Stage.IDLE if phase == "agree" else Stage.IN_ROUND)
+            assert client.in_round == (phase != "agree")
         else:
             with pytest.raises(RemoteProtocolError, match="must come in order"):
                 client.report(address, "hello")
@@ -110,7 +110,7 @@ def test_a_device_goes_on_in_the_middle_of_a_round():
     """Its state, taken between two phases, is all that the next phase needs."""
     client, twin = make_echo(SECOND), make_echo()
     twin.restore_private_state(client.private_state())
-    assert twin.stage is Stage.IN_ROUND
+    assert twin.in_round
     assert [each.report(LAST, "bye") for each in (client, twin)] == ["bye", "bye"]
     assert twin.private_state() == client.private_state()
 

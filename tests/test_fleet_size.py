@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from hushrec.protocols.fleet_size import FleetSize, nearest_below, smallest_that_pays
-from hushrec.protocols.gradient.fleet_size import MEASURED, fleet_sentence
+from hushrec.protocols.fleet_size import FleetSize, sentence_of, smallest_that_pays
+from hushrec.protocols.gradient.fleet_size import MEASURED
 from hushrec.protocols.masked import fleet_size as masked
 
 ROOT = Path(__file__).parents[1]
@@ -31,8 +31,7 @@ def test_a_run_pays_where_it_beats_what_needs_no_server() -> None:
 @pytest.mark.parametrize(("devices", "measured"), [(2, 25), (25, 25), (99, 50), (1e6, 943)])
 def test_a_fleet_is_told_what_the_next_smaller_one_reached(devices: float, measured: int) -> None:
     """The sentence names the size that was measured and the verdict."""
-    assert nearest_below(MEASURED, devices).devices == measured
-    sentence = fleet_sentence(devices)
+    sentence = sentence_of(MEASURED, devices)
     assert f"With {measured} devices" in sentence
     assert ("less accurate" in sentence) == (measured < smallest_that_pays(MEASURED))
 

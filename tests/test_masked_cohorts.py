@@ -197,7 +197,8 @@ def test_a_restart_makes_the_same_cohorts(suspected: bool) -> None:
     side = engine._protocol.make_network_server(engine.problem.terms, engine.problem.model, state)
     side.sign_as(SIMULATED_RUN, simulated_secret(engine.problem.seed))
     again = Server(side, engine.clients, round_number=int(suspected))
-    again.resume_round([keys])
+    again.resume_round()
+    again.close_phase(keys)
     for user in engine.clients:
         assert wire.encode(again.inbox(user)) == wire.encode(server.inbox(user))
 

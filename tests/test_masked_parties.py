@@ -149,7 +149,9 @@ def test_a_server_goes_on_in_every_phase(phase: str) -> None:
     side = engine._protocol.make_network_server(engine.problem.terms, engine.problem.model, state)
     side.sign_as(SIMULATED_RUN, simulated_secret(engine.problem.seed))
     again = Server(side, engine.clients)
-    again.resume_round(closed)
+    again.resume_round()
+    for reports in closed:
+        again.close_phase(reports)
     assert again.address == server.address
     for user in engine.clients:
         assert wire.encode(again.inbox(user)) == wire.encode(server.inbox(user))
@@ -161,7 +163,7 @@ def test_a_device_sorts_its_list_as_a_simulated_run_does() -> None:
     engine.run_round()
     public, own = engine.server.side.public, engine.predictor()
     predicted = own.predict_items(np.arange(PEOPLE))
-    ranked = np.stack([engine.clients[user].rank(public, predicted[user]) for user in range(PEOPLE)])
+    ranked = np.stack([engine.clients[user].side.rank(public, predicted[user]) for user in range(PEOPLE)])
     np.testing.assert_allclose(ranked, own.scores(np.arange(PEOPLE)), rtol=1e-6)
 
 

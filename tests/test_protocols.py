@@ -7,7 +7,7 @@ import pytest
 from parties import make_terms
 from scipy.stats import binom
 
-from hushrec.budget.events import PermanentDraw, RatingsPerturbed
+from hushrec.budget.events import PermanentDraw
 from hushrec.errors import ParameterError
 from hushrec.protocols.gradient.protocols import Isgld, Plain, Sdcf
 
@@ -20,7 +20,7 @@ def test_plain_sends_the_rated_items_and_hides_nothing(rng):
     values = np.array([1.0, 5.0])
     assert plain.training_values(values, rng=rng) is values
     assert plain.selection is None
-    assert plain.perturbation_events() == []
+    assert plain.rating_epsilon is None
     assert len(plain.fake_errors(0, values, rng=rng)) == 0
     assert plain.selection_limit == 0
 
@@ -33,7 +33,7 @@ def test_isgld_is_plain_on_noisy_ratings(rng):
     clamped = Isgld(epsilon=2.0, clamp=True).training_values(values, rng=rng)
     assert clamped.min() == 1
     assert clamped.max() == 5
-    assert Isgld(epsilon=2.0).perturbation_events() == [RatingsPerturbed(2.0)]
+    assert Isgld(epsilon=2.0).rating_epsilon == 2.0
 
 
 def test_sdcf_reports_the_promised_number_of_items(rng):

@@ -218,7 +218,8 @@ def test_a_saved_server_goes_on_between_rounds_and_in_the_middle_of_one():
     twin = Server(Counting(), ("a", "b", "c"))
     twin.restore(server.state())
     for one in (server, twin):
-        one.resume_round([answers])
+        one.resume_round()
+        one.close_phase(answers)
         assert one.address == Address(2, 1, "bye")
         with pytest.raises(LocalProtocolError, match="state must be read"):
             one.state()

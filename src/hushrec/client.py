@@ -1,18 +1,13 @@
 """The device's state machine, without I/O: one person's ratings, private state, ledger and accepted terms.
 
 The protocol (`DeviceSide`) decides what a device sends; this module decides when it may send. A device reports at most
-once for each (round, attempt, phase), in this order:
-
-    IDLE       ──first phase of a later round, or of a later attempt──▶ IN_ROUND, or IDLE after the last phase
-    IN_ROUND   ──next phase of the same attempt──▶ IN_ROUND, or IDLE after the last phase
-               ──first phase of a later round, or of a later attempt──▶ as from IDLE
+once for each (round, attempt, phase). After a report it accepts the next phase of the same attempt, or the first phase
+of a later round or of a later attempt; any other message is refused and changes nothing.
 
 Only the return value of `report` leaves the device. The ledger is charged before `report` returns; if the ledger
 refuses, nothing changes and nothing is sent.
 """
 
-import enum
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -30,29 +25,11 @@ from hushrec.scale import HIGHEST, LOWEST
 _ROUNDING = 1e-9  # the mean of equal ratings may differ from them by rounding
 
 
-class Stage(enum.Enum):
-    """The stage of a device: between two rounds, or in a round whose later phases it has not reported in yet."""
-
-    IDLE = "idle"
-    IN_ROUND = "in a round"
-
-
-class Ask(enum.Enum):
-    """How a server's message continues a device's last report: by a later round, a later attempt or the next phase."""
-
-    LATER_ROUND = "a later round"
-    LATER_ATTEMPT = "a later attempt"
-    NEXT_PHASE = "the next phase"
-
-
-ALLOWED: Mapping[Stage, frozenset[Ask]] = {
-    Stage.IDLE: frozenset({Ask.LATER_ROUND, Ask.LATER_ATTEMPT}),
-    Stage.IN_ROUND: frozenset({Ask.LATER_ROUND, Ask.LATER_ATTEMPT, Ask.NEXT_PHASE}),
-}
-
-
 class Client:
-    """The state machine of one person's device in a run. Ratings are on the scale 1 to 5; the ledger spans all runs."""
+    """The state machine of one person's device in a run. Ratings are on the scale 1 to 5; the ledger spans all runs.
+
+    `side` has the protocol's computations, and no data of the person.
+    """
 
     def __init__(
         self,
@@ -67,7 +44,7 @@ class Client:
         self.ledger = ledger
         self._membership = membership
         self._public: Arrays | None = None
-        self._side = protocol.make_device(terms, model)
+        self.side = protocol.make_device(terms, model)
         self._phases = protocol.phases
         self._protocol = protocol
         self._randomness = randomness
@@ -76,18 +53,17 @@ class Client:
         self._values = np.empty(0)  # the ratings, perturbed if the protocol says so
         self._ever_rated: IntArray = np.empty(0, dtype=np.int64)
         self._rating_batches = 0
-        self._state = self._side.new_state(randomness)
+        self._state = self.side.new_state(randomness)
         self._draws: Any = None
         self.shown: State | None = None  # shown to the person with the last report; must never leave
-        self.most_shown = self._side.most_shown
 
     def __repr__(self) -> str:
-        return f"Client({self._protocol.name}, {self.stage.value}, round {self.last_round})"
+        return f"Client({self._protocol.name}, {'in a round' if self.in_round else 'idle'}, round {self.last_round})"
 
     @property
-    def stage(self) -> Stage:
-        """`IN_ROUND` if the latest round in which this device reported has phases left, otherwise `IDLE`."""
-        return Stage.IDLE if self._last.phase == self._phases[-1] else Stage.IN_ROUND
+    def in_round(self) -> bool:
+        """Whether the latest round in which this device reported has phases left."""
+        return self._last.phase != self._phases[-1]
 
     @property
     def last_round(self) -> int:
@@ -105,7 +81,7 @@ class Client:
     @property
     def takes_part(self) -> bool:
         """Whether this device reports. Every device reports under `masked`; other protocols require ratings."""
-        return self._side.takes_part(self._private)
+        return self.side.takes_part(self._private)
 
     @property
     def _private(self) -> Private:
@@ -128,8 +104,8 @@ class Client:
         Ratings count from the next report on. In `sdcf` the permanent bits do not change before the next permanent
         epoch, because a single changed bit would prove a rating.
         """
-        items, values = _checked_ratings(items, values, self._side.n_items(self._state))
-        kept, events = self._side.stored_values(values, self._private, self._rating_batches)
+        items, values = _checked_ratings(items, values, self.side.n_items(self._state))
+        kept, events = self.side.stored_values(values, self._private, self._rating_batches)
         if len(self._ever_rated) == 0 or np.isin(items, self._ever_rated).any():
             self.ledger.charge(events)  # a value that is drawn again costs again
         self._ever_rated = np.union1d(self._ever_rated, items)
@@ -156,16 +132,17 @@ class Client:
         if not self.takes_part:
             raise LocalProtocolError("a device must have rated items, and unrated items to hide them among, to report.")
         self.check_order(address)
-        report = self._side.report(self._private, address, message, draws)
+        report = self.side.report(self._private, address, message, draws)
         self.ledger.charge(report.events)  # raises before anything changes
         self._state, self._last, self._draws, self.shown = report.state, address, report.draws, report.shown
         return report.message
 
     def check_order(self, address: Address) -> None:
         """Raise `RemoteProtocolError` unless the address follows this device's last report."""
-        asked, place = _asked(address, self._last), self._phases.index(self._last.phase) + 1
-        next_phase = self._phases[place] if asked is Ask.NEXT_PHASE and place < len(self._phases) else self._phases[0]
-        if asked not in ALLOWED[self.stage] or address.phase != next_phase:
+        asked, last = ((one.round_number, one.attempt) for one in (address, self._last))
+        left = self._phases[self._phases.index(self._last.phase) + 1 :]  # of the last attempt
+        allowed = self._phases[:1] if asked > last else left[:1] if asked == last else ()
+        if address.phase not in allowed:
             raise RemoteProtocolError(
                 f"the server's messages must come in order, but {address} was announced after {self._last}."
             )
@@ -176,57 +153,33 @@ class Client:
         Secrets and permanent bits of the old key are discarded. The ledger is charged for everything that another copy
         of this device may have released.
         """
-        state, events = self._side.begin_again(self._private, reported)
+        state, events = self.side.begin_again(self._private, reported)
         self.ledger.charge(events)
         self._state = state
         self._last = Address(max(self.last_round, reported), self._last.attempt, self._phases[-1])
 
-    def published(self, message: Any) -> Arrays | None:
-        """Return the public table that a message of the server contains, or None if the message contains none."""
-        return self._side.published(message)
-
-    @property
-    def predicts_new_items(self) -> bool:
-        """Whether this device can predict for items that joined the catalogue after the run was made."""
-        return self._side.predicts_new_items
-
     def lacks(self, message: Any) -> bool:
-        """Return whether this device must fetch the current public table before it can reply to this message.
-
-        Raise `RemoteProtocolError` for a message that the device refuses, whatever its public table.
-        """
-        return self._side.lacks(self._private, message)
+        """Return whether this device must fetch the current public table before it can reply to this message."""
+        return self.side.lacks(self._private, message)
 
     def take_public(self, public: Arrays) -> None:
         """Store a fetched public table; raise `RemoteProtocolError` if no honest server could have published it."""
-        self._side.check_public(public)
+        self.side.check_public(public)
         self._public = public
 
     @property
     def spent(self) -> dict[str, float]:
         """The budget that this run has spent so far, by unit of the ledger. Must never leave the device."""
-        return self._side.spent(self._state)
+        return self.side.spent(self._state)
 
     def rest(self) -> None:
         """Discard the secrets of the last attempt. The caller must know that no attempt is open."""
-        self._state = self._side.rest(self._state)
+        self._state = self.side.rest(self._state)
         self._last = Address(self._last.round_number, self._last.attempt, self._phases[-1])
 
     def predict(self, public: Arrays) -> FloatArray:
-        """Return predictions for all items on the scale 1 to 5. Must never leave the device.
-
-        Model `gp` clips its predictions to the scale; models of vectors do not.
-        """
-        return self._side.predict(self._private, public)
-
-    def rank(self, public: Arrays, predictions: FloatArray) -> FloatArray:
-        """Return each item's score for sorting lists, computed from `predictions`. Must never leave the device."""
-        return self._side.rank(public, predictions)
-
-    @property
-    def order(self) -> str | None:
-        """One sentence that explains how lists are sorted; None if they are sorted by the predictions alone."""
-        return self._side.order
+        """Return predictions for all items on the scale 1 to 5. Must never leave the device."""
+        return self.side.predict(self._private, public)
 
     def reasons(self, public: Arrays, items: IntArray, count: int) -> list[IntArray]:
         """Return for each of `items` up to `count` rated items that explain it, the most similar first.
@@ -235,23 +188,15 @@ class Client:
         device.
         """
         liked = self._items[self._values >= np.mean(self._values) - _ROUNDING] if len(self._items) else self._items
-        alike = self._side.likeness(self._private, public, items, liked)
+        alike = self.side.likeness(self._private, public, items, liked)
         if alike is None:
             return [np.empty(0, dtype=np.int64) for _ in items]
         best = np.argsort(-alike, axis=1, kind="stable")[:, :count]
         return [liked[row[alike[place, row] > 0]] for place, row in enumerate(best)]
 
-    def has_learned(self, public: Arrays) -> bool:
-        """Return whether the public table already holds learned values, so that predictions are possible."""
-        return self._side.has_learned(public)
-
-    def popularity(self, public: Arrays) -> FloatArray | None:
-        """Return the public popularity of each item, or None if the protocol does not publish it."""
-        return self._side.popularity(public)
-
     def recommend(self, scores: FloatArray, count: int) -> IntArray:
         """Return the positions of the `count` best unrated items, the best first; fewer if fewer items are unrated."""
-        n_items = self._side.n_items(self._state)
+        n_items = self.side.n_items(self._state)
         if count < 1 or len(scores) < n_items:
             raise ParameterError(
                 f"count must be at least 1, and scores must cover all {n_items} items, got count {count} and"
@@ -282,15 +227,6 @@ class Client:
         self._state = {name: array for name, array in state.items() if name not in position}
         attempt, phase = state.get("last_attempt", 1), state.get("last_phase", -1)  # states of one phase have neither
         self._last = Address(int(state["last_round"]), int(attempt), self._phases[int(phase)])
-
-
-def _asked(address: Address, last: Address) -> Ask | None:
-    """Return how a message at `address` continues a last report at `last`; None if its round or attempt is earlier."""
-    if address.round_number > last.round_number:
-        return Ask.LATER_ROUND
-    if address.round_number < last.round_number or address.attempt < last.attempt:
-        return None
-    return Ask.LATER_ATTEMPT if address.attempt > last.attempt else Ask.NEXT_PHASE
 
 
 def _checked_ratings(items: IntArray, values: FloatArray, n_items: int) -> tuple[IntArray, FloatArray]:

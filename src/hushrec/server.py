@@ -10,7 +10,7 @@ completely; an open round is restored from its stored reports (`resume_round`).
 """
 
 import enum
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
 
@@ -77,7 +77,7 @@ class Server:
 
     @property
     def round_number(self) -> int:
-        """The number of the open round or, between rounds, of the latest one; 0 before the first."""
+        """The number of the open round or of the latest one; 0 before the first."""
         return self._round_number
 
     @property
@@ -129,7 +129,7 @@ class Server:
         self._inbox, self._reports = inbox, {}
         self._move(Event.START_ROUND)
 
-    def check_place(self, sender: Name, address: Address) -> None:
+    def check_asked(self, sender: Name, address: Address) -> None:
         """Raise `RemoteProtocolError` unless `address` names the open phase and this phase asks `sender` to report."""
         if Event.RECEIVE not in NEXT_STAGE[self._stage]:
             raise RemoteProtocolError(
@@ -148,7 +148,7 @@ class Server:
 
     def check(self, sender: Name, address: Address, message: Any) -> None:
         """Raise `RemoteProtocolError` if `receive` would refuse this report; store nothing."""
-        self.check_place(sender, address)
+        self.check_asked(sender, address)
         if sender in self._reports:
             raise RemoteProtocolError(
                 "this device has already reported in this phase. Wait for the next phase.", code="reported"
@@ -162,10 +162,9 @@ class Server:
         self._move(Event.RECEIVE)
 
     def keep(self, sender: Name, address: Address, kept: Any) -> None:
-        """Record that the caller has stored a checked report elsewhere; `kept` takes its place in `reported`.
+        """Record that the caller has stored a checked report elsewhere, and will pass it to `close_phase`.
 
-        The caller later passes the stored reports to `close_phase`, so that they need not all be in memory. A report
-        that the open phase does not ask for is ignored.
+        `kept` takes its place in `reported`. A report that the open phase does not ask for is ignored.
         """
         if self._stage is Stage.OPEN and address == self.address and sender in self._inbox:
             self._reports[sender] = kept
@@ -183,7 +182,6 @@ class Server:
 
         `reports` must be sorted by the devices' names. If the protocol needs only the sum of some reports
         (`ServerSide.addend`), `sums` holds pairs of devices and the sum of their reports, which `reports` then omits.
-        The protocol opens the next phase, ends the round, or asks for another attempt.
         """
         self._next_stage(Event.CLOSE_PHASE)
         if reports is None:
@@ -195,7 +193,7 @@ class Server:
             self._inbox, self._reports = {}, {}
             self._move(Event.END_ROUND)
         elif isinstance(outcome, NextAttempt):
-            self._try_again(outcome)
+            self._next_attempt(outcome.reason, outcome.members)
         else:
             self._phase, self._inbox, self._reports = self._phase + 1, outcome, {}
             self._move(Event.CLOSE_PHASE)
@@ -203,31 +201,22 @@ class Server:
     def begin_again(self, members: Collection[Name]) -> None:
         """Open another attempt of the round for these devices, after too few devices reported in its first phase."""
         self._next_stage(Event.CLOSE_PHASE)
-        self._try_again(NextAttempt("too few devices reported in its first phase.", self.side.choose_members(members)))
+        self._next_attempt("too few devices reported in its first phase.", self.side.choose_members(members))
 
-    def resume_round(
-        self,
-        closed: Sequence[Iterable[tuple[Name, Any]]] = (),
-        *,
-        attempt: int = 1,
-        members: Collection[Name] | None = None,
-    ) -> None:
-        """Restore a round that was open when the server stopped: open the next round, then close its phases again.
+    def resume_round(self, *, attempt: int = 1, members: Collection[Name] | None = None) -> None:
+        """Restore the open round of a server that stopped, in the first phase of this attempt, with these members.
 
-        `attempt` and `members` are those of the open attempt. `closed` holds the reports of each phase of this
-        attempt that had been closed.
+        The caller then closes the phases of the attempt that had been closed before.
         """
         asked = self._members if members is None else members
         self._open_round(asked)
         if attempt > 1:
             self._attempt, self._inbox = attempt, self.side.open(self._round_number, attempt, asked)
-        for reports in closed:
-            self.close_phase(reports)
 
-    def _try_again(self, outcome: NextAttempt) -> None:
+    def _next_attempt(self, reason: str, members: Collection[Name]) -> None:
         if self._most_attempts is not None and self._attempt >= self._most_attempts:
-            raise LocalProtocolError(f"round {self._round_number} failed {self._attempt} times: {outcome.reason}")
-        inbox = self.side.open(self._round_number, self._attempt + 1, outcome.members)
+            raise LocalProtocolError(f"round {self._round_number} failed {self._attempt} times: {reason}")
+        inbox = self.side.open(self._round_number, self._attempt + 1, members)
         self._attempt, self._phase, self._inbox, self._reports = self._attempt + 1, 0, inbox, {}
         self._move(Event.CLOSE_PHASE)
 
@@ -264,7 +253,6 @@ class Server:
 
 
 def _checked_order(reports: Iterable[tuple[Name, Any]]) -> Iterator[tuple[Name, Any]]:
-    """Yield the reports unchanged; raise `LocalProtocolError` if the names are not in ascending order."""
     last: Name | None = None
     for name, report in reports:
         if last is not None and _order(last) >= _order(name):

@@ -118,6 +118,6 @@ def claimed(protocol: GradientProtocol, n_rated: int, n_rounds: int) -> str:
         spent = min(n_rounds * selection.epsilon_i, selection.epsilon_p)
         protected = selection.n_protected(n_rated)
         return f"selections: epsilon {spent / protected:.3g} for one rating replaced ({spent:g} profile level)"
-    if protocol.rating_noise is not None:
+    if protocol.rating_epsilon is not None:
         return "existence is not covered"
     return "nothing is claimed"

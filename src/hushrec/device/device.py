@@ -377,7 +377,7 @@ class Device:
     def list_order(self) -> str | None:
         """A sentence on how `recommend` ranks items; None if it ranks them by predictions alone, or before joining."""
         with self._lock:
-            return self._session.client().order if self._session.is_enrolled else None
+            return self._session.client().side.order if self._session.is_enrolled else None
 
     def predict(self) -> FloatArray:
         """Return predicted ratings of all items in the order of the catalogue, clipped to this person's scale."""

@@ -32,7 +32,7 @@ class Predictions:
             self._public = self._session.kept.public()
         if self._public is None:
             raise LocalProtocolError("this device has no public table to predict from. Join a server and take part.")
-        if not self._session.client().has_learned(self._public):
+        if not self._session.client().side.has_learned(self._public):
             raise LocalProtocolError("no round of this run has ended yet. Wait for the first round to end.")
         return self._public
 
@@ -41,7 +41,7 @@ class Predictions:
         """Whether the store has a public table from which this device can predict."""
         if self._public is None:
             self._public = self._session.kept.public()
-        return self._public is not None and self._session.client().has_learned(self._public)
+        return self._public is not None and self._session.client().side.has_learned(self._public)
 
     def item_vectors(self) -> FloatArray | None:
         """Return the public item vectors, `(n_items, n_factors)`, or None if the protocol publishes none."""
@@ -61,7 +61,7 @@ class Predictions:
     def recommend(self, count: int) -> tuple[IntArray, FloatArray]:
         """Return the positions of the unrated items that rank highest, the best first, and all items' predictions."""
         scores, client, store = self._scores(), self._session.client(), self._session.store
-        ranked = np.array(client.rank(self.public(), scores))
+        ranked = np.array(client.side.rank(self.public(), scores))
         ranked[list(store.rated_positions(len(ranked)))] = -np.inf  # includes items that joined after the run was made
         return client.recommend(ranked, count), self._session.budgets.from_unit(scores)
 
@@ -89,5 +89,5 @@ class Predictions:
 
     def popular(self) -> IntArray:
         """Return the positions of all items, the most popular first; in catalogue order if popularity is not public."""
-        liked = self._session.client().popularity(self.public())
+        liked = self._session.client().side.popularity(self.public())
         return np.arange(self._session.store.count_items()) if liked is None else np.argsort(-liked, kind="stable")

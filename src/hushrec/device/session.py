@@ -20,7 +20,7 @@ import numpy as np
 from hushrec import wire
 from hushrec.budget.events import as_number
 from hushrec.budget.ledger import Ledger
-from hushrec.client import Client, Stage
+from hushrec.client import Client
 from hushrec.device.budgets import Budgets, allow_run, consent
 from hushrec.device.calls import LARGEST_PAGE, MOST_ITEMS, SMALL_REPLY, Call, Job, Reply, check_size, expect
 from hushrec.device.joining import Joining
@@ -123,7 +123,7 @@ class Session:
     @property
     def in_round(self) -> bool:
         """Whether the last round in which this device reported has phases left."""
-        return self.client().stage is Stage.IN_ROUND
+        return self.client().in_round
 
     @property
     def is_over(self) -> bool:
@@ -225,7 +225,7 @@ class Session:
         if reply.status == 200:
             with contextlib.suppress(RemoteProtocolError):  # the first step reports the error
                 public = wire.decode(reply.body, Public)
-                if public.round_number > 0 or not self.client().has_learned(public.by_name()):
+                if public.round_number > 0 or not self.client().side.has_learned(public.by_name()):
                     yield from self._take_public(public)
 
     def _take_public(self, public: Public) -> Job:
@@ -312,7 +312,7 @@ class Session:
         client, asked = self._participant(), envelope.message
         offer = replace(self.offer, terms=getattr(asked, "terms", self.offer.terms))
         try:
-            published = client.published(asked)
+            published = client.side.published(asked)
             with consent("the next report needs"):
                 report = client.report(envelope.address, asked)
             with self.store.change():
@@ -325,7 +325,7 @@ class Session:
                     body = wire.encode(Envelope.to(offer.run_id, envelope.address, report))
                     self.store.put("outbox", body)
                     if self.keep_public and client.shown is not None:
-                        self.kept.put_shown(body, client.shown, client.most_shown)
+                        self.kept.put_shown(body, client.shown, client.side.most_shown)
                 if self.keep_public and published is not None:
                     self.kept.put_public(published)
         except BaseException:
@@ -367,7 +367,7 @@ class Session:
 
     def _look_for_items(self) -> Job:
         """Fetch the new items of the catalogue, if this device can predict their ratings."""
-        while self.client().predicts_new_items and (yield from self._append_page()):
+        while self.client().side.predicts_new_items and (yield from self._append_page()):
             self.forget_client()
 
     # The state machine -----------------------------------------------------------------------------------------

@@ -42,9 +42,3 @@ def default_protocol(model: str | None) -> str:
 def protocols_of(model: str) -> list[str]:
     """Return the names of the protocols that support the model."""
     return [name for name, protocol in PROTOCOLS.items() if model in protocol.models]
-
-
-def server_knowledge() -> str:
-    """Return the section of docs/privacy.md that lists what the server of a network run can and cannot know."""
-    sections = [entry.knowledge.as_markdown(name) for name, entry in PROTOCOLS.items() if entry.knowledge.can]
-    return "\n\n".join(["## What the server of a network run can and cannot know", *sections])

@@ -25,20 +25,13 @@ def smallest_that_pays(measured: Sequence[FleetSize]) -> int:
     return min(size.devices for size in measured if size.devices > max(lost, default=0))
 
 
-def nearest_below(measured: Sequence[FleetSize], n_devices: float) -> FleetSize:
-    """Return the measurement with the most devices up to `n_devices`, or the smallest one if all have more.
-
-    `measured` is sorted by number of devices.
-    """
-    return max((size for size in measured if size.devices <= n_devices), key=_devices, default=measured[0])
-
-
 def sentence_of(measured: Sequence[FleetSize], n_devices: float) -> str:
     """Return one or two sentences about the accuracy to expect with `n_devices` devices, for the pages of a run.
 
     `measured` has the measured runs, sorted by number of devices.
     """
-    size, pays_from = nearest_below(measured, n_devices), smallest_that_pays(measured)
+    pays_from = smallest_that_pays(measured)
+    size = ([measured[0]] + [size for size in measured if size.devices <= n_devices])[-1]  # the most up to n_devices
     verdict = "more" if size.rmse < size.own_mean else "less"
     found = (
         f"With {size.devices:,} devices of {size.data}, such a run predicts ratings with an error (RMSE) of"
@@ -51,7 +44,3 @@ def sentence_of(measured: Sequence[FleetSize], n_devices: float) -> str:
         )
     about = "at most" if pays_from == measured[0].devices else "about"
     return f"{found}; it beats that mean from {about} {pays_from} devices on."
-
-
-def _devices(size: FleetSize) -> int:
-    return size.devices

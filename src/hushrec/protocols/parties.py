@@ -45,10 +45,7 @@ class Membership:
 
 @dataclass(frozen=True, eq=False)
 class Private:
-    """The data of a device that `DeviceSide` computes from.
-
-    `public` has the arrays of the latest public table that the device accepted; all other fields are private.
-    """
+    """The data of a device that `DeviceSide` computes from; all fields but `public` are private."""
 
     items: IntArray = field(repr=False)  # rated items in ascending order
     values: FloatArray = field(repr=False)  # their ratings on the scale 1 to 5
@@ -56,33 +53,28 @@ class Private:
     randomness: Randomness = field(repr=False)
     ledger: Ledger = field(default_factory=Ledger, repr=False)  # read only; `Client` charges it
     membership: Membership | None = field(default=None, repr=False)  # None before the device has joined
-    public: Arrays | None = field(default=None, repr=False)
+    public: Arrays | None = field(default=None, repr=False)  # the latest public table that the device accepted
 
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """The result of `DeviceSide.report`: a message, the device's new state, and the events to charge before sending.
+    """The result of `DeviceSide.report`: a message, the device's new state, and the events to charge before sending."""
 
-    `message` is None if the device sends no report in this phase. `draws` are the random draws that were made. `shown`
-    are arrays that the device stores to show them to its person with the report.
-    """
-
-    message: Any | None
+    message: Any | None  # None if the device sends no report in this phase
     state: State = field(repr=False)  # replaces the device's state
     events: tuple[Event, ...] = field(default=(), repr=False)
-    draws: Any = field(default=None, repr=False)
-    shown: State | None = field(default=None, repr=False)  # None: show nothing
+    draws: Any = field(default=None, repr=False)  # the random draws that were made
+    shown: State | None = field(default=None, repr=False)  # to be shown to the person with the report; None: nothing
 
 
 class DeviceSide(ABC):
     """The computations of a device in one protocol, under the terms that the device accepted when it joined.
 
-    An instance stores no data of the person; every method gets the data that it needs as an argument. `most_shown` is
-    the number of its latest reports that a device stores, to show them to its person. `order` is a sentence that says
-    how lists of items are sorted; None if they are sorted by the predictions alone.
+    An instance stores no data of the person; every method gets the data that it needs as an argument.
     """
 
-    most_shown: ClassVar[int] = 1
+    most_shown: ClassVar[int] = 1  # number of its latest reports that a device stores, to show them to its person
+    order: str | None = None  # a sentence that says how lists are sorted; None: by the predictions alone
 
     def new_state(self, randomness: Randomness) -> State:
         """Return the arrays that the device stores before its first round, by name; empty by default."""
@@ -90,7 +82,7 @@ class DeviceSide(ABC):
 
     @abstractmethod
     def n_items(self, state: State) -> int:
-        """Return the number of items in the catalogue, as far as this device knows; `state` is its stored state."""
+        """Return the number of items in the catalogue, as far as this device knows."""
 
     def takes_part(self, private: Private) -> bool:
         """Return whether this device reports in rounds. By default every device does, whatever its ratings."""
@@ -98,10 +90,9 @@ class DeviceSide(ABC):
 
     @abstractmethod
     def report(self, private: Private, address: Address, message: Any, draws: Any = None) -> Report:
-        """Return the device's report in reply to one message of the server.
+        """Return the device's report in reply to a message; raise `RemoteProtocolError` if it breaks the terms.
 
-        `address` is the round, attempt and phase of the message. `draws` replaces the random draws in tests. Raise
-        `RemoteProtocolError` if the message breaks the terms.
+        `draws` replaces the random draws in tests.
         """
 
     @abstractmethod
@@ -110,8 +101,6 @@ class DeviceSide(ABC):
 
         Ratings are on the scale 1 to 5; some models predict values outside it. A model that ranks returns scores.
         """
-
-    order: str | None = None
 
     def rank(self, public: Arrays, predictions: FloatArray) -> FloatArray:
         """Return the score of every item, `(n_items,)`; recommendation lists start with the largest score."""
@@ -122,14 +111,11 @@ class DeviceSide(ABC):
         return True
 
     def popularity(self, public: Arrays) -> FloatArray | None:
-        """Return a score of each item's popularity, `(n_items,)`; None if the protocol does not publish popularity."""
+        """Return a score of each item's popularity, `(n_items,)`; None if the protocol does not publish it."""
         return None
 
     def likeness(self, private: Private, public: Arrays, items: IntArray, others: IntArray) -> FloatArray | None:
-        """Return the similarity of `items` to `others`, `(len(items), len(others))`, for explanations.
-
-        None if the protocol publishes nothing from which items can be compared.
-        """
+        """Return the similarity of `items` to `others`, `(len(items), len(others))`; None if it is not known."""
         return None
 
     def published(self, message: Any) -> Arrays | None:
@@ -173,9 +159,9 @@ class DeviceSide(ABC):
         return private.state, []
 
     def stored_values(self, values: FloatArray, private: Private, batch: int) -> tuple[FloatArray, list[Event]]:
-        """Return the values to store for these new ratings, with noise in some protocols, and the events to charge.
+        """Return the values to store for new ratings, with noise in some protocols, and the events to charge.
 
-        `batch` is the number of earlier calls; it selects the random stream, so that no noise is used twice.
+        `batch`, the number of earlier calls, selects the random stream, so that no noise is used twice.
         """
         return values, []
 
@@ -190,27 +176,22 @@ class RoundOver:
 
 @dataclass(frozen=True)
 class NextAttempt:
-    """The result of `ServerSide.close` when the round needs another attempt; `reason` is shown to the operator.
+    """The result of `ServerSide.close` when the round needs another attempt."""
 
-    `members` are the devices that the next attempt asks for reports.
-    """
-
-    reason: str
-    members: Collection[Name]
+    reason: str  # shown to the operator
+    members: Collection[Name]  # the devices that the next attempt asks for reports
 
 
 class ServerSide(ABC):
     """The computations of the server in one protocol.
 
     From the reports of a phase they make the messages of the next phase or, after the last phase, a new public table.
-    `n_expected` is the number of devices that `expect` has set. `run_id` and `secret`, which `sign_as` sets, are the
-    run's id and the server's private key.
     """
 
     phases: tuple[str, ...]
-    n_expected: int | None = None
-    run_id: str = ""
-    secret: bytes = b""
+    n_expected: int | None = None  # set by `expect`
+    run_id: str = ""  # set by `sign_as`
+    secret: bytes = b""  # the server's private key, set by `sign_as`
 
     @property
     @abstractmethod
@@ -241,10 +222,7 @@ class ServerSide(ABC):
         return 1
 
     def choose_members(self, members: Collection[Name]) -> Collection[Name]:
-        """Return the members that the next attempt asks for reports.
-
-        Called when a round starts, and again if too few devices report in the first phase.
-        """
+        """Return the members that the next attempt asks for reports, when a round starts or too few have reported."""
         return members
 
     @property
@@ -302,15 +280,9 @@ class ServerSide(ABC):
         return None
 
     def take_sum(self, address: Address, senders: Collection[Name], total: WordArray) -> None:
-        """Accept the sum of the integers that `addend` returned for these senders, in place of their reports.
-
-        Must be called before `close`.
-        """
+        """Accept the sum of the integers that `addend` returned for these senders; must be called before `close`."""
         raise LocalProtocolError("take_sum must not be called: this protocol needs every report, not only their sum.")
 
     @abstractmethod
     def close(self, address: Address, reports: Iterable[tuple[Name, Any]]) -> Inbox | RoundOver | NextAttempt:
-        """Close the open phase with these reports, sorted by sender.
-
-        Return the messages of the next phase by device, or else `RoundOver` or `NextAttempt`.
-        """
+        """Close the open phase with these reports, sorted by sender; return the next messages, or how it ended."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hushrec.errors import ParameterError
-from hushrec.options import Option, imported
+from hushrec.options import Option, imported, with_defaults
 
 if TYPE_CHECKING:
     from hushrec.models.predictor import Arrays, Predictor
@@ -31,14 +31,6 @@ class ServerKnowledge:
     cannot: tuple[str, ...] = ()
     risk: str = "What a server can find out is listed below."
     choice: str = "Choose how much your reports may reveal."
-
-    def as_markdown(self, protocol: str) -> str:
-        """Return the lists `can` and `cannot` as Markdown, for docs/privacy.md."""
-        lists = (("can", self.can), ("cannot", self.cannot))
-        return "\n\n".join(
-            f"Under `{protocol}`, it {verb} know:\n\n" + "\n".join(f"- {sentence}" for sentence in sentences)
-            for verb, sentences in lists
-        )
 
 
 @dataclass(frozen=True)
@@ -81,12 +73,8 @@ class Protocol:
     knowledge: ServerKnowledge = field(default=ServerKnowledge(), repr=False)
 
     def configure(self, options: Mapping[str, Any], model: str) -> Any:
-        """Return a `ConfiguredProtocol` with these options, and with defaults for options that are not given.
-
-        Raise `ParameterError` if a value is impossible.
-        """
-        used = {option.name: options.get(option.name, option.default) for option in self.options_for(model)}
-        return imported(self.implementation).from_options(used)
+        """Return a `ConfiguredProtocol` with these options, or their defaults; raise `ParameterError` if impossible."""
+        return imported(self.implementation).from_options(with_defaults(self.options_for(model), options))
 
     def load_predictor(self, record: Mapping[str, Any], arrays: Arrays) -> Predictor:
         """Return the predictor that a run folder stores: `record` is its `run.json`, `arrays` its `model.npz`."""
@@ -99,14 +87,10 @@ class Protocol:
     def engine(self, name: str) -> Any:
         """Return the engine class called `name`; raise `ParameterError` if it is unknown or lacks a package."""
         if name not in self.engines:
-            raise ParameterError(f"engine of protocol {self.name} must be {_or(list(self.engines))}, got {name}.")
+            raise ParameterError(f"engine of protocol {self.name} must be {' or '.join(self.engines)}, got {name}.")
         try:
             return imported(self.engines[name])
         except ModuleNotFoundError as error:
             raise ParameterError(
                 f"engine {name} needs the package {error.name}, which is not installed. Run pip install {error.name}."
             ) from None
-
-
-def _or(names: list[str]) -> str:
-    return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 2 else names)

@@ -4,10 +4,11 @@ import io
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hushrec.protocols.gradient.meaning import SelectionBudget, belief, explain_budget
-from hushrec.protocols.gradient.selection import Selection
+from hushrec.protocols.gradient.selection import EPSILON_P_FACTOR
 from hushrec.report.studies import Setting, Study
 from hushrec.report.tables import baseline_name
 
@@ -120,8 +121,7 @@ def budget_plot(budget: SelectionBudget) -> Drawing:
 
 
 def _with_epsilon(budget: SelectionBudget, epsilon_i: float) -> SelectionBudget:
-    chosen = Selection.checked(epsilon_i, None)
-    return SelectionBudget(**{**vars(budget), "epsilon_i": chosen.epsilon_i, "epsilon_p": chosen.epsilon_p})
+    return replace(budget, epsilon_i=epsilon_i, epsilon_p=EPSILON_P_FACTOR * epsilon_i)
 
 
 def _baseline_lines(study: Study, axes: "Axes", *, upright: bool) -> None:

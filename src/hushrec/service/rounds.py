@@ -158,7 +158,7 @@ class Rounds(RunCopy):
         """
         envelope, digest = decode(request.body, Envelope), request.digest
         address = envelope.address
-        self._check_place(device, envelope.run_id, address)
+        self._check_asked(device, envelope.run_id, address)
         pending = self._pending.get(device.id)
         if (earlier := pending[0] if pending else self.server.reported.get(device.id)) is not None:
             if earlier != digest:
@@ -177,7 +177,7 @@ class Rounds(RunCopy):
         await asyncio.shield(stored)  # the report is stored even if the client closes the connection
         return Receipt.of(address, repeated=False)
 
-    def _check_place(self, device: Device, run_id: str, address: Address) -> None:
+    def _check_asked(self, device: Device, run_id: str, address: Address) -> None:
         if run_id != self.offer.run_id:
             raise Refusal(
                 "the report must name this server's run, but names another. Join this run first.", code="wrong-run"
@@ -186,7 +186,7 @@ class Rounds(RunCopy):
             sentence = f"the phase is closing and takes no more reports ({address}). Fetch the inbox again."
             raise Refusal(sentence, code="phase-closed", last_round=device.last_round)
         try:
-            self.server.check_place(device.id, address)
+            self.server.check_asked(device.id, address)
         except RemoteProtocolError as error:
             raise Refusal(str(error), code=error.code, last_round=device.last_round) from None
 

@@ -56,8 +56,8 @@ class AllReports:
 
     def guess(self, observation: Observation) -> FloatArray:
         ratings = np.array([one.ratings for one in observation.recovered])
-        noise = observation.protocol.rating_noise
-        return ratings if noise is None else likeliest_ratings(ratings, noise.epsilon, observation.levels)
+        epsilon = observation.protocol.rating_epsilon
+        return ratings if epsilon is None else likeliest_ratings(ratings, epsilon, observation.levels)
 
 
 @dataclass(frozen=True)
@@ -111,10 +111,10 @@ def read_last_report(trace: Trace, protocol: GradientProtocol, terms: Terms, lev
     if protocol.selection is not None:
         return recover_ratings(trace, protocol, terms, levels=levels).ratings
     part, ratings = trace.parts[-1], np.full(terms.n_items, np.nan)
-    if protocol.rating_noise is None:
+    epsilon = protocol.rating_epsilon
+    if epsilon is None:
         ratings[part.items] = ratings_of_report(part, levels)
     else:
-        epsilon = protocol.rating_noise.epsilon
         noisy = ratings_of_report(part, levels, (HIGHEST - LOWEST) / epsilon)
         ratings[part.items] = likeliest_ratings(noisy, epsilon, levels)
     return ratings

@@ -45,7 +45,7 @@ def users_by_protocol(problem: GradientProblem) -> dict[GradientProtocol, IntArr
 
 def training_key(problem: GradientProblem) -> tuple[object, ...]:
     """Return a key that is equal for two problems if they train on the same values, including noise on the ratings."""
-    noisy = tuple(protocol for protocol in problem.protocols if protocol.rating_noise is not None)
+    noisy = tuple(protocol for protocol in problem.protocols if protocol.rating_epsilon is not None)
     return id(problem.items), id(problem.values), noisy, problem.seed if noisy else None
 
 

@@ -1,18 +1,22 @@
 """The declarations of the gradient protocols `plain`, `isgld` and `sdcf`, whose devices report item gradients."""
 
+from typing import Any
+
 from hushrec.options import Option
 from hushrec.protocols.gradient import wording
 from hushrec.protocols.protocol import REFERENCE, Protocol, ServerKnowledge, Wording
 
-ENGINES = {
-    "cpu": "hushrec.engines.cpu.engine:CpuEngine",
-    "gpu": "hushrec.engines.gpu.engine:GpuEngine",
-    "reference": REFERENCE,
-    "ray": "hushrec.engines.ray.engine:RayGradientEngine",
+_SHARED: dict[str, Any] = {
+    "engines": {
+        "cpu": "hushrec.engines.cpu.engine:CpuEngine",
+        "gpu": "hushrec.engines.gpu.engine:GpuEngine",
+        "reference": REFERENCE,
+        "ray": "hushrec.engines.ray.engine:RayGradientEngine",
+    },
+    "parts_engine": "hushrec.engines.sharded.gradient:ShardedGradientEngine",
+    "quick_attacks": "hushrec.audit.quick:attack_reports",
+    "auditor": "hushrec.audit.auditors:GRADIENT",
 }
-PARTS_ENGINE = "hushrec.engines.sharded.gradient:ShardedGradientEngine"
-QUICK_ATTACKS = "hushrec.audit.quick:attack_reports"
-AUDITOR = "hushrec.audit.auditors:GRADIENT"
 ROUNDS = Option("rounds", int, "Rounds to train.", 100)
 
 PLAIN = Protocol(
@@ -22,12 +26,9 @@ PLAIN = Protocol(
     is_private=False,
     options=(ROUNDS,),
     models=("mf", "bpr", "fm"),
-    engines=ENGINES,
-    parts_engine=PARTS_ENGINE,
-    quick_attacks=QUICK_ATTACKS,
-    auditor=AUDITOR,
     implementation="hushrec.protocols.gradient.protocols:Plain",
-    wording=Wording(wording.plain_label, wording.plain_protects, wording.numbers, in_label=()),
+    **_SHARED,
+    wording=Wording(lambda _: "plain, not private", lambda _: "nothing", wording.numbers, in_label=()),
 )
 
 ISGLD = Protocol(
@@ -41,12 +42,14 @@ ISGLD = Protocol(
         ROUNDS,
     ),
     models=("mf", "fm"),
-    engines=ENGINES,
-    parts_engine=PARTS_ENGINE,
-    quick_attacks=QUICK_ATTACKS,
-    auditor=AUDITOR,
     implementation="hushrec.protocols.gradient.protocols:Isgld",
-    wording=Wording(wording.isgld_label, wording.isgld_protects, wording.numbers, in_label=("epsilon", "clamp")),
+    **_SHARED,
+    wording=Wording(
+        wording.isgld_label,
+        lambda budget: f"one rating's value: ε {float(budget['epsilon']):g}",
+        wording.numbers,
+        in_label=("epsilon", "clamp"),
+    ),
     compared_with=("plain",),
 )
 
@@ -89,15 +92,15 @@ SDCF = Protocol(
         ROUNDS,
     ),
     models=("mf", "bpr", "fm"),
-    engines=ENGINES,
-    parts_engine=PARTS_ENGINE,
-    quick_attacks=QUICK_ATTACKS,
-    auditor=AUDITOR,
     implementation="hushrec.protocols.gradient.protocols:Sdcf",
+    **_SHARED,
     costs="hushrec.capacity:sdcf_training",
     unit="selection",
     wording=Wording(
-        wording.sdcf_label, wording.sdcf_protects, wording.numbers, in_label=("epsilon_i", "epsilon_g", "profile_cap")
+        wording.sdcf_label,
+        lambda budget: f"list of items: ε {float(budget['epsilon']):g} profile-level, all rounds",
+        wording.numbers,
+        in_label=("epsilon_i", "epsilon_g", "profile_cap"),
     ),
     compared_with=("plain", "isgld"),
     knowledge=ServerKnowledge(

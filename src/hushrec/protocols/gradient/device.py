@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.budget.calibrate import SelectionProbabilities
-from hushrec.budget.events import Event, GradientsSent, PermanentDraw, SelectionSent, gradient_rho
+from hushrec.budget.events import Event, GradientsSent, PermanentDraw, RatingsPerturbed, SelectionSent, gradient_rho
 from hushrec.errors import RemoteProtocolError
 from hushrec.mechanisms.langevin import langevin_noise
 from hushrec.messages import Address
@@ -39,24 +39,21 @@ if TYPE_CHECKING:
 
 NOBODY: IntArray = np.empty(0, dtype=np.int64)
 NOBODY.flags.writeable = False
+NO_BITS = np.empty(0, dtype=np.bool_)
 MOST_LOST_DRAWS = 100_000  # epochs that a server can claim a device missed, at most
 
 
 @dataclass(frozen=True, eq=False)
 class Draws:
-    """The random draws of one device in one round. They never leave the device.
-
-    `user_noise` is added to the user vector. The partners, for model `bpr` only, are the other items of the pairs that
-    the model learns from: of each rated item (`user_partners`) and of each selected item (`selected_partners`).
-    """
+    """The random draws of one device in one round. They never leave the device."""
 
     selected: IntArray = field(repr=False)  # (n_selected,), ascending
     fake_errors: FloatArray = field(repr=False)  # one per unrated selected item, in the order of `selected`
     gradient_noise: FloatArray = field(repr=False)  # (n_selected, item_width)
     user_noise: FloatArray = field(repr=False)  # (user_width,)
-    # The pairs of a model that learns from pairs; empty for other models.
-    user_partners: IntArray = field(default_factory=lambda: NOBODY, repr=False)  # (n_rated,) unrated items
-    selected_partners: IntArray = field(default_factory=lambda: NOBODY, repr=False)  # (n_selected,) other ends of pairs
+    # The other items of the pairs that `bpr` learns from; empty for other models.
+    user_partners: IntArray = field(default_factory=lambda: NOBODY, repr=False)  # (n_rated,) of each rated item
+    selected_partners: IntArray = field(default_factory=lambda: NOBODY, repr=False)  # (n_selected,)
 
 
 class GradientDevice(DeviceSide):
@@ -101,27 +98,20 @@ class GradientDevice(DeviceSide):
     def takes_part(self, private: Private) -> bool:
         """Return whether the device reports: it must have ratings and, for some protocols and models, unrated items.
 
-        Without ratings, all fake errors of a device would be equal, which would reveal that it has none. With every
-        item rated, there are no unrated items to hide the rated ones among, and no pairs of a rated and an unrated
-        item.
+        Without ratings, all fake errors would be equal, which would reveal that there are none. With every item rated,
+        there are no unrated items to hide the rated ones among, and no pairs of a rated and an unrated item.
         """
         n_rated = np.array(len(private.items))
         return bool(self._protocol.can_take_part(n_rated, self.n_items(private.state), self._model))
 
     def stored_values(self, values: FloatArray, private: Private, batch: int) -> tuple[FloatArray, list[Event]]:
-        """Return the values to store for new ratings, and the events to charge.
-
-        In `isgld` the values get Laplace noise, once per rating. Other protocols store the ratings and charge nothing.
-        `batch` is the number of earlier calls; it selects the random stream, so that no noise is used twice.
-        """
-        rng = private.randomness.stream(Purpose.RATING_NOISE, batch)
-        return self._protocol.training_values(values, rng=rng), self._protocol.perturbation_events()
+        """Return the values to store, in `isgld` with Laplace noise, once per rating, and the events to charge."""
+        rng, epsilon = private.randomness.stream(Purpose.RATING_NOISE, batch), self._protocol.rating_epsilon
+        events: list[Event] = [] if epsilon is None else [RatingsPerturbed(epsilon)]
+        return self._protocol.training_values(values, rng=rng), events
 
     def report(self, private: Private, address: Address, message: Any, draws: Any = None) -> Report:
-        """Return the gradient report and the new user vector: steps S2 to S5 and S8 of docs/data-flow.md.
-
-        `message` is the announcement; `draws` replaces the random draws in tests.
-        """
+        """Return the gradient report and the new user vector: steps S2 to S5 and S8 of docs/data-flow.md."""
         self._check(private, address, message)
         return _DeviceRound(self._protocol, self._model, private, message).report(draws)
 
@@ -151,8 +141,7 @@ class GradientDevice(DeviceSide):
 
     def spent(self, state: State) -> dict[str, float]:
         """Return the cost of the permanent bits in use, under the unit `selection`; empty if none were drawn."""
-        selection = self._protocol.selection
-        drawn = selection is not None and int(state["permanent_epoch"]) >= 0
+        drawn = int(state["permanent_epoch"]) >= 0
         return {"selection": self._protocol.selection_limit} if drawn else {}
 
     def begin_again(self, private: Private, reported: int) -> tuple[State, list[Event]]:
@@ -176,10 +165,7 @@ class GradientDevice(DeviceSide):
         return {**private.state, **permanent_state(None, -1)}, [draw] * max(0, lost)
 
     def predict(self, private: Private, public: Arrays) -> FloatArray:
-        """Return the predicted rating or score of every item, `(n_items,)`.
-
-        Model `mf` fits a user vector to the ratings in each call; other models use the user vector from training.
-        """
+        """Return the predictions; model `mf` fits a user vector to the ratings, others use the one from training."""
         table, vector = public["item_vectors"], np.asarray(private.state["user_vector"], dtype=np.float64)
         if self._model.name == "mf":
             known = private.items < len(table)
@@ -238,7 +224,6 @@ class _DeviceRound:
         self._step_size = self._terms.step_size(self._round)
 
     def report(self, draws: Draws | None) -> Report:
-        """Return the gradient report, the new state and the events to charge; tests may give the `draws`."""
         model, terms, step_size = self._model, self._terms, self._step_size
         permanent, events = self._permanent_choice()
         rows = model.item_rows(self._table)
@@ -279,11 +264,7 @@ class _DeviceRound:
         return GradientsSent(len(errors), rho)
 
     def _permanent_choice(self) -> tuple[PermanentChoice | None, Sequence[Event]]:
-        """Return the permanent bits of this permanent epoch, stored or newly drawn, and the events to charge.
-
-        The events are the selection and, if the bits are new, their drawing. A protocol without selection has neither
-        bits nor events.
-        """
+        """Return the permanent bits of this permanent epoch, stored or newly drawn, and the events to charge."""
         selection, terms = self._protocol.selection, self._terms
         if selection is None:
             return None, ()
@@ -291,9 +272,7 @@ class _DeviceRound:
         rng = self._stream(Purpose.PERMANENT_BITS)
         standing = permanent_from(self._private.state)
         if standing is not None and terms.epoch(self._round) == int(self._private.state["permanent_epoch"]):
-            if len(standing.bits) < terms.n_items:
-                return standing.extended(terms.n_items, rng=rng), [sent]
-            return standing, [sent]
+            return standing.extended(terms.n_items, rng=rng), [sent]
         drawn, events = selection.draw_permanent(self._items, terms, rng=rng)
         return drawn, [*events, sent]
 
@@ -307,10 +286,7 @@ class _DeviceRound:
         return self._unrated(self._stream(Purpose.USER_PAIRS).random(len(self._items)))
 
     def _draw(self, permanent: PermanentChoice | None, own_errors: FloatArray, partners: IntArray) -> Draws:
-        """Draw the selected items, fake errors, partners and noise of this round, each from its own random stream.
-
-        `own_errors` are the errors of the rated items; `partners` are the items that `_draw_partners` drew.
-        """
+        """Draw the selected items, fake errors, partners and noise of this round, each from its own random stream."""
         selected = self._items
         if permanent is not None:
             rng = self._stream(Purpose.SELECTION)
@@ -334,10 +310,7 @@ class _DeviceRound:
         return Draws(selected, fakes, noise, user_noise, partners, selected_partners)
 
     def _selected_errors(self, draws: Draws, own_errors: FloatArray, rows: FloatArray) -> FloatArray:
-        """Return the error of each selected item: real if the item is rated, else fake; for `bpr`, the pair's error.
-
-        `own_errors` are the errors of the rated items; `rows` are all item vectors.
-        """
+        """Return the error of each selected item: real if the item is rated, else fake; for `bpr`, the pair's error."""
         is_rated, position = self._find(draws.selected)
         if isinstance(self._model, PairwiseRanking):
             return self._model.selected_errors(
@@ -393,15 +366,11 @@ def scaled_down(gradients: FloatArray, max_norm: float | None) -> FloatArray:
 
 
 def permanent_state(permanent: PermanentChoice | None, epoch: int) -> State:
-    """Return the arrays that store the permanent bits, the selection probabilities and the permanent epoch.
-
-    Without permanent bits (`permanent` is None), the arrays are empty and the epoch is −1.
-    """
-    return {
-        "permanent_bits": np.empty(0, dtype=np.bool_) if permanent is None else permanent.bits,
-        "probabilities": np.empty(0) if permanent is None else np.array(astuple(permanent.probabilities)),
-        "permanent_epoch": np.array(-1 if permanent is None else epoch),
-    }
+    """Return the arrays that store the permanent bits, if there are any, their probabilities and their epoch."""
+    if permanent is None:
+        return {"permanent_bits": NO_BITS, "probabilities": np.empty(0), "permanent_epoch": np.array(-1)}
+    probabilities = np.array(astuple(permanent.probabilities))
+    return {"permanent_bits": permanent.bits, "probabilities": probabilities, "permanent_epoch": np.array(epoch)}
 
 
 def permanent_from(state: State) -> PermanentChoice | None:

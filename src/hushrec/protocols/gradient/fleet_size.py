@@ -4,7 +4,7 @@ The numbers are copied from benchmarks/records/fleet-size-ml-100k.json, which be
 compares them with that record.
 """
 
-from hushrec.protocols.fleet_size import FleetSize, sentence_of
+from hushrec.protocols.fleet_size import FleetSize
 
 MEASURED = (
     FleetSize(25, 1.0901, 1.0672, 1.0267),
@@ -14,8 +14,3 @@ MEASURED = (
     FleetSize(400, 0.9723, 1.0445, 0.9517),
     FleetSize(943, 0.953, 1.0428, 0.9371),
 )
-
-
-def fleet_sentence(n_devices: float) -> str:
-    """Return one or two sentences about the accuracy of `sdcf` to expect with `n_devices` devices."""
-    return sentence_of(MEASURED, n_devices)

@@ -3,7 +3,6 @@
 There are only a few, because the number of items in a report hints at the privacy level of the device.
 """
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hushrec.errors import ParameterError
@@ -14,56 +13,47 @@ if TYPE_CHECKING:
     from hushrec.protocols.gradient.protocols import Sdcf
 
 
-@dataclass(frozen=True)
-class Level:
-    """A privacy level: one position of the slider on the device page."""
-
-    name: str
-    epsilon_i: float
+LEVELS = {"Strict": 0.25, "Middle": 1.0, "Usual": 4.0}  # epsilon_i by name
 
 
-LEVELS = (Level("Strict", 0.25), Level("Middle", 1.0), Level("Usual", 4.0))
-
-
-def level_of(epsilon_i: float) -> Level:
-    """Return the privacy level in `LEVELS` with this `epsilon_i`; raise `ParameterError` if there is none."""
-    found = [level for level in LEVELS if level.epsilon_i == epsilon_i]
-    if not found:
-        offered = ", ".join(f"{level.epsilon_i:g}" for level in LEVELS)
+def check_level(epsilon_i: float) -> float:
+    """Return `epsilon_i` if it is one of `LEVELS`; raise `ParameterError` if not."""
+    if epsilon_i not in LEVELS.values():
+        offered = ", ".join(f"{level:g}" for level in LEVELS.values())
         raise ParameterError(
             f"epsilon_i must be a level that the page offers ({offered}), got {epsilon_i:g}. Choose one."
         )
-    return found[0]
+    return epsilon_i
 
 
-def levels_for(epsilon_i: float) -> list[Level]:
-    """Return `LEVELS`, and a level for the person's `epsilon_i` if it is not among them, by ascending budget."""
-    own = [] if epsilon_i in {level.epsilon_i for level in LEVELS} else [Level("Your own", epsilon_i)]
-    return sorted([*LEVELS, *own], key=lambda level: level.epsilon_i)
+def explain_levels(terms: Terms, own: "Sdcf", n_rated: int) -> list[dict[str, Any]]:
+    """Return the meaning of `LEVELS`, and of the person's present level, for the device page, by ascending budget.
 
-
-def explain_level(level: Level, terms: Terms, own: "Sdcf", n_rated: int) -> dict[str, Any]:
-    """Return the meaning of a privacy level for a person with `n_rated` ratings, as entries for the device page.
-
-    They say how many items a report names, how many of these are rated, and how sure the server can be that a given
-    item is rated. `own` is the protocol with the person's present budgets.
+    Each says how many items a report names, how many of these are rated, and how sure the server can be that a given
+    item is rated. `own` is the protocol with the person's present budgets, and `n_rated` the number of their ratings.
     """
-    in_use = level.epsilon_i == own.epsilon_i
+    levels = LEVELS if own.epsilon_i in LEVELS.values() else {**LEVELS, "Your own": own.epsilon_i}
+    by_budget = sorted(levels.items(), key=lambda level: level[1])
+    return [_explain_level(name, epsilon_i, terms, own, n_rated) for name, epsilon_i in by_budget]
+
+
+def _explain_level(name: str, epsilon_i: float, terms: Terms, own: "Sdcf", n_rated: int) -> dict[str, Any]:
+    in_use = epsilon_i == own.epsilon_i
     meaning = explain_budget(
         SelectionBudget(
             n_rated=min(max(1, n_rated), terms.n_items - 1),
             n_items=terms.n_items,
             reports_per_client=float(terms.reports_per_client or 0),
-            epsilon_i=level.epsilon_i,
-            epsilon_p=own.selection.epsilon_p if in_use else 2 * level.epsilon_i,
+            epsilon_i=epsilon_i,
+            epsilon_p=own.selection.epsilon_p if in_use else 2 * epsilon_i,
             epsilon_g=own.epsilon_g,
             rounds=terms.max_rounds,
             profile_cap=own.profile_cap,
         )
     )
     return {
-        "name": level.name,
-        "level": level.epsilon_i,
+        "name": name,
+        "level": epsilon_i,
         "epsilon": meaning.epsilon_all_rounds,
         "items_sent": meaning.items_sent,
         "real": meaning.real_among_them,

@@ -49,7 +49,7 @@ class SelectionBudget:
 
     @property
     def n_protected(self) -> int:
-        """The number of ratings that the selection is calibrated for: `profile_cap` if there is one, else `n_rated`."""
+        """The number of ratings that the selection is calibrated for."""
         return self.n_rated if self.profile_cap is None else self.profile_cap
 
     def probabilities(self) -> SelectionProbabilities[float]:
@@ -65,27 +65,22 @@ class SelectionBudget:
 
 @dataclass(frozen=True, kw_only=True)
 class Meaning:
-    """The numbers that explain a `SelectionBudget`. A belief is the server's probability that a given item is rated.
-
-    Of the `items_sent` in a round, `real_among_them` are rated on average; of as many random items, `real_by_chance`
-    would be. `belief_after_…` is for an item that was sent in every round. `real_errors_outside_fakes` is the fraction
-    of real errors that are outside the range of fake errors.
-    """
+    """The numbers that explain a `SelectionBudget`. A belief is the server's probability that a given item is rated."""
 
     probabilities: SelectionProbabilities[float]
     bit_survives: float  # probability 1 − f/2 that a permanent bit is the true one
     items_sent: float  # per round, on average
-    real_among_them: float
-    real_by_chance: float
+    real_among_them: float  # how many of these are rated, on average
+    real_by_chance: float  # how many of as many random items would be rated
     belief_before: float
-    belief_after_one_round: float  # largest: the item was sent
+    belief_after_one_round: float  # largest: the item was sent in it
     belief_after_all_rounds: float  # largest: the item was sent in every round
     belief_never_sent: float  # smallest: the item was sent in no round
     epsilon_round: float
     epsilon_all_rounds: float
     epsilon_one_rating: float
     smallest_epsilon_p: float
-    real_errors_outside_fakes: float | None  # None for a model without fake errors
+    real_errors_outside_fakes: float | None  # fraction outside the range of fake errors; None without fake errors
     unit: str
     not_covered: list[str]
 
@@ -127,10 +122,9 @@ def explain_budget(budget: SelectionBudget) -> Meaning:
 
 
 def belief(budget: SelectionBudget, *, rounds: int, sent: bool = True) -> float:
-    """Return the server's probability that an item is rated, if it was sent in each of `rounds` rounds.
+    """Return the server's probability that an item is rated, if it was sent in each of `rounds` rounds, or in none.
 
-    With `sent` False, the item was sent in none of them. The result follows by Bayes' rule from the likelihoods of
-    `explain_budget`, computed in logarithms.
+    The result follows by Bayes' rule from the likelihoods of `explain_budget`, computed in logarithms.
     """
     found = budget.probabilities()
     one, zero = found.prob_send_one, found.prob_send_zero

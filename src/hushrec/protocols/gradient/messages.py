@@ -5,7 +5,7 @@ round.
 """
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Self
 
 import numpy as np
@@ -16,19 +16,6 @@ from hushrec.messages import LARGEST_TABLE, Row, Table, check_whole, crosses, fr
 
 REPORT = "report"  # the only phase of a round
 LARGEST_REGULARIZATION = 1e6
-
-# Fields of the terms that may never change during a run.
-_FIXED = (
-    "model",
-    "n_factors",
-    "n_side_rows",
-    "reports_per_client",
-    "data_weight",
-    "step",
-    "decay",
-    "max_rounds",
-    "epoch_rounds",
-)
 
 
 @crosses("gradient.terms", largest=200_000)
@@ -108,12 +95,9 @@ class Terms:
 
     def agrees_with(self, accepted: "Terms") -> bool:
         """Return whether these terms equal the accepted ones, except that `n_items` may be larger."""
-        return (
-            all(getattr(self, name) == getattr(accepted, name) for name in _FIXED)
-            and self.n_items >= accepted.n_items
-            and np.array_equal(self.user_regularization, accepted.user_regularization)
-            and np.array_equal(self.item_regularization, accepted.item_regularization)
-        )
+        others = [entry.name for entry in fields(self) if entry.name != "n_items"]
+        same = all(np.array_equal(getattr(self, name), getattr(accepted, name)) for name in others)
+        return same and self.n_items >= accepted.n_items
 
     def with_items(self, n_items: int) -> Self:
         """Return the same terms for a catalogue of `n_items` items."""
@@ -123,15 +107,12 @@ class Terms:
 @crosses("gradient.item-vectors", largest=LARGEST_TABLE + 200_000)
 @dataclass(frozen=True, eq=False)
 class ItemVectors:
-    """The server's announcement of a round: the terms, the round number and the current item vectors.
-
-    Devices scale the gradients of a report down to the joint norm `max_report_norm`; None means no limit.
-    """
+    """The server's announcement of a round: the terms, the round number and the current item vectors."""
 
     terms: Terms
     round_number: int
     item_vectors: Annotated[FloatArray, Table] = field(repr=False)  # (n_items + n_side_rows, item_width)
-    max_report_norm: float | None = None
+    max_report_norm: float | None = None  # devices scale a report's gradients to this joint norm; None: no limit
 
     def __post_init__(self) -> None:
         check_whole(self, "round_number")

@@ -18,7 +18,6 @@ SMALL_SHARE = 0.01  # share of the items whose vectors may be shorter than SMALL
 LARGEST_GRADIENT = 250.0  # in units of the round's step; reached by an error of 100 and a user vector of norm 2.5
 
 LONGEST_PLAUSIBLE = 2.0  # factor above which `implausible_length` reports
-
 # Limits on the influence of one device on the item vectors of a network run, chosen with benchmarks/hostile.py.
 LEAST_REPORTS = 20  # divisor for the sum of an item's reports if there are fewer reports than this
 MOST_STEPS, DEVICES_PER_STEP = 20.0, 25  # the constants 20 and 25 of `report_bound`
@@ -53,10 +52,7 @@ def plausible_norms(norms: Rows) -> bool:
 
 
 def too_short(vectors: Rows, n_items: int) -> bool:
-    """Return whether devices refuse these item vectors because too many are near zero, and not because one is too long.
-
-    The first `n_items` rows are items; any others are attributes of model `fm`, which may be near zero.
-    """
+    """Return whether devices refuse these item vectors because too many are near zero, not because one is too long."""
     norms = np.linalg.norm(vectors, axis=1)
     return bool(norms.max() <= LARGEST_ITEM_NORM) and not plausible_norms(norms[:n_items])
 

@@ -9,14 +9,13 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.budget.accountants import gaussian_epsilon
 from hushrec.budget.calibrate import fake_error_bound
-from hushrec.budget.events import Event, RatingsPerturbed
 from hushrec.budget.ledger import Ledger
 from hushrec.errors import Diverged, ParameterError
 from hushrec.mechanisms.fake_errors import fake_errors
@@ -25,13 +24,14 @@ from hushrec.models import make_model
 from hushrec.models.mf import MatrixFactorization
 from hushrec.models.predictor import Arrays, VectorPredictor, cold_start_of
 from hushrec.protocols.configured import BoolArray, ConfiguredProtocol, Fleet, Spending
+from hushrec.protocols.fleet_size import sentence_of
 from hushrec.protocols.gradient import levels, wording
 from hushrec.protocols.gradient.device import GradientDevice
-from hushrec.protocols.gradient.fleet_size import fleet_sentence
+from hushrec.protocols.gradient.fleet_size import MEASURED
 from hushrec.protocols.gradient.messages import REPORT, Terms
 from hushrec.protocols.gradient.plausible import LEAST_REPORTS, SMALL_SHARE, SMALLEST_ITEM_NORM, too_short
 from hushrec.protocols.gradient.prediction import Predictions, initial_user_vectors
-from hushrec.protocols.gradient.selection import Selection, calibrate_devices
+from hushrec.protocols.gradient.selection import EPSILON_P_FACTOR, Selection, calibrate_devices
 from hushrec.protocols.gradient.server import GradientServer
 from hushrec.protocols.parties import State
 from hushrec.protocols.wording import TAKING_PART
@@ -41,18 +41,6 @@ from hushrec.scale import HIGHEST, LOWEST
 DECAY = 0.6  # γ of [SDCF], section 4.1
 VALUE_DELTA = 1e-6
 USUAL_CAP, USUAL_SHARE = 600, 0.05  # defaults of a network run: profile cap, and share of the catalogue in a report
-
-
-@dataclass(frozen=True)
-class RatingNoise:
-    """The Laplace noise that `isgld` adds to ratings; with `clamp`, values below 1 become 1, above 5 become 5."""
-
-    epsilon: float
-    clamp: bool
-
-    def added(self, values: FloatArray, *, rng: RandomStream) -> FloatArray:
-        """Return the ratings `values`, on the scale 1 to 5, plus noise."""
-        return perturb_ratings(values, LOWEST, HIGHEST, self.epsilon, clamp=self.clamp, rng=rng)
 
 
 LEFT_OUT = "or leave --step out: training then lowers it until it converges."
@@ -67,22 +55,63 @@ class GradientProtocol(ConfiguredProtocol):
 
     def can_take_part(self, rated_counts: IntArray, n_items: int, model: MatrixFactorization) -> BoolArray:
         """Return which devices take part: those with ratings and, if model or selection need them, unrated items."""
-        needs_unrated = model.learns_from_pairs or self.needs_unrated
+        hides_among_unrated = self.selection is not None and self.selection.profile_cap is None
+        needs_unrated = model.learns_from_pairs or hides_among_unrated
         return np.asarray((rated_counts > 0) & (rated_counts < n_items + (not needs_unrated)))
 
     def make_terms(self, fleet: Fleet, options: Mapping[str, Any]) -> Terms:
-        return make_terms(self, fleet, options)
+        """Return the terms of a run from the options `rounds`, `step`, `reports_per_client` and `epoch_rounds`.
+
+        In `sdcf`, `reports_per_client` is by default the mean number of ratings of the devices that take part, and
+        `data_weight` is the number of these devices times `reports_per_client`, because the server must not know the
+        number of ratings. In other protocols `data_weight` is the number of ratings.
+        """
+        model, step, rounds = fleet.model, options["step"], options["rounds"]
+        if rounds < 1:
+            raise ParameterError(f"rounds must be at least 1, got {rounds}.")
+        if not 0 < step < np.inf:
+            raise ParameterError(f"step must be positive and finite, got {step}.")
+        reports_per_client, epoch_rounds = options.get("reports_per_client"), options.get("epoch_rounds")
+        if epoch_rounds is not None and epoch_rounds < 1:
+            raise ParameterError(f"epoch_rounds must be at least 1, got {epoch_rounds}.")
+        data_weight = float(fleet.n_ratings)
+        if self.selection is not None:
+            n_active = len(fleet.rated_counts)
+            mean_count = float(fleet.rated_counts.sum() / n_active)
+            reports_per_client = mean_count if reports_per_client is None else reports_per_client
+            if not 0 < reports_per_client < fleet.n_items:
+                raise ParameterError(
+                    f"reports_per_client must be above 0 and below the number of items, {fleet.n_items},"
+                    f" got {reports_per_client:g}."
+                )
+            data_weight = n_active * reports_per_client
+            calibrate_devices(selections_of(fleet.protocols), fleet.rated_counts, fleet.n_items, reports_per_client)
+        elif reports_per_client is not None:
+            raise ParameterError(
+                f"reports_per_client must be left out for protocol {self.name}, which reports all rated items."
+            )
+        rng = SeededRandomness(fleet.seed).stream(Purpose.REGULARIZATION)
+        return Terms(
+            model=model.name,
+            n_factors=model.n_factors,
+            n_items=fleet.n_items,
+            n_side_rows=model.n_side_rows,
+            reports_per_client=reports_per_client,
+            data_weight=data_weight,
+            step=step,
+            decay=DECAY,
+            max_rounds=rounds,
+            epoch_rounds=epoch_rounds,
+            user_regularization=model.draw_regularization(rng=rng),
+            item_regularization=model.draw_regularization(rng=rng),
+        )
 
     def expected_devices(self, terms: Terms) -> int | None:
-        """Return the number of devices that `data_weight` was computed for in `sdcf`; None in other protocols."""
         return None if terms.reports_per_client is None else round(terms.data_weight / terms.reports_per_client)
 
     def expectation(self, terms: Terms, model: str, n_devices: float) -> str | None:
-        """Return sentences about the accuracy of `sdcf` with model `mf`, as measured on ML-100K.
-
-        None for other protocols and models. `n_devices` is the number of devices to expect.
-        """
-        return fleet_sentence(n_devices) if terms.reports_per_client is not None and model == "mf" else None
+        """Return sentences about the accuracy of `sdcf` with model `mf`; None for other protocols and models."""
+        return sentence_of(MEASURED, n_devices) if terms.reports_per_client is not None and model == "mf" else None
 
     def describe_report(self, terms: Terms, round_number: int, message: Any) -> None:
         """Return None: the person's page lists the report's items and gradients, and what an attack recovers."""
@@ -106,10 +135,7 @@ class GradientProtocol(ConfiguredProtocol):
         return GradientServer(terms, model, vectors)
 
     def make_network_server(self, terms: Terms, model: MatrixFactorization, public: Arrays) -> GradientServer:
-        """Return the server of a network run, which limits how far one device can move the item vectors.
-
-        The server continues from the item vectors in `public`.
-        """
+        """Return the server of a network run, which limits how far one device can move the item vectors."""
         vectors = public["item_vectors"]
         return GradientServer(terms, model, vectors, least_reports=LEAST_REPORTS, bounds_reports=True)
 
@@ -197,8 +223,8 @@ class GradientProtocol(ConfiguredProtocol):
         return None
 
     @property
-    def rating_noise(self) -> RatingNoise | None:
-        """The noise that devices add to their ratings; None if they train on the ratings themselves."""
+    def rating_epsilon(self) -> float | None:
+        """The ε of the noise that devices add to their ratings; None if they train on the ratings themselves."""
         return None
 
     @property
@@ -207,22 +233,13 @@ class GradientProtocol(ConfiguredProtocol):
         return None
 
     @property
-    def needs_unrated(self) -> bool:
-        """Whether a device takes part only if it has unrated items, among which the rated ones can hide."""
-        return self.selection is not None and self.selection.profile_cap is None
-
-    @property
     def selection_limit(self) -> float:
         """The default limit for selections in a ledger: the cost of one draw of permanent bits; 0 without selection."""
         return 0.0 if self.selection is None else self.selection.epsilon_p
 
     def training_values(self, values: FloatArray, *, rng: RandomStream) -> FloatArray:
         """Return the values that a device trains on: the ratings or, in `isgld`, the ratings plus noise."""
-        return values if self.rating_noise is None else self.rating_noise.added(values, rng=rng)
-
-    def perturbation_events(self) -> list[Event]:
-        """Return the events to charge for noisy ratings; empty if the protocol adds no noise to ratings."""
-        return [] if self.rating_noise is None else [RatingsPerturbed(self.rating_noise.epsilon)]
+        return values
 
     def fake_errors(self, count: int, rated_errors: FloatArray, *, rng: RandomStream) -> FloatArray:
         """Return `count` errors to report for unrated items; empty for a protocol without selections.
@@ -232,13 +249,12 @@ class GradientProtocol(ConfiguredProtocol):
         """
         if self.selection is None:
             return np.empty(0)
-        bound_from = self.checked_fake_range()
         mean, deviation = float(rated_errors.mean()), float(rated_errors.std())
-        bound = float(fake_error_bound(mean, deviation, bound_from))
+        bound = float(fake_error_bound(mean, deviation, self.checked_fake_range()))
         return fake_errors(count, mean, deviation, bound, rng=rng)
 
     def checked_fake_range(self) -> float:
-        """Return ε_g, which sets the range of fake errors; raise `ParameterError` if it is None."""
+        """Return `fake_range`; raise `ParameterError` if it is None."""
         if self.fake_range is None:
             raise ParameterError("epsilon_g must be given for this model, which needs fake errors, got None.")
         return self.fake_range
@@ -253,10 +269,6 @@ class Plain(GradientProtocol):
 
     name: ClassVar[str] = "plain"
 
-    @classmethod
-    def from_options(cls, options: Mapping[str, Any]) -> Self:
-        return cls()
-
     def _guarantee(self, spending: Spending) -> dict[str, Any]:
         return {"unit": wording.NOTHING_HIDDEN, "not_covered": [wording.ALL_THAT_IS_RATED]}
 
@@ -269,6 +281,7 @@ class Isgld(GradientProtocol):
     """
 
     name: ClassVar[str] = "isgld"
+    divergence_advice: ClassVar[str] = "raise epsilon"
 
     epsilon: float
     clamp: bool = False
@@ -276,12 +289,6 @@ class Isgld(GradientProtocol):
     def __post_init__(self) -> None:
         if not 0 < self.epsilon < math.inf:
             raise ParameterError(f"epsilon must be positive and finite, got {self.epsilon}. Choose a value such as 4.")
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, Any]) -> Self:
-        return cls(options["epsilon"], options["clamp"])
-
-    divergence_advice: ClassVar[str] = "raise epsilon"
 
     def _guarantee(self, spending: Spending) -> dict[str, Any]:
         return {
@@ -293,8 +300,11 @@ class Isgld(GradientProtocol):
         }
 
     @property
-    def rating_noise(self) -> RatingNoise:
-        return RatingNoise(self.epsilon, self.clamp)
+    def rating_epsilon(self) -> float:
+        return self.epsilon
+
+    def training_values(self, values: FloatArray, *, rng: RandomStream) -> FloatArray:
+        return perturb_ratings(values, LOWEST, HIGHEST, self.epsilon, clamp=self.clamp, rng=rng)
 
 
 @dataclass(frozen=True)
@@ -319,16 +329,8 @@ class Sdcf(GradientProtocol):
             raise ParameterError(f"epsilon_g must be at least 0, got {self.epsilon_g}.")
 
     @classmethod
-    def from_options(cls, options: Mapping[str, Any]) -> Self:
-        return cls(options["epsilon_i"], options.get("epsilon_g"), options["epsilon_p"], options["profile_cap"])
-
-    @classmethod
     def network_options(cls, options: Mapping[str, Any], n_items: int, n_devices: int) -> dict[str, Any]:
-        """Return the options with defaults for a network run, where the server cannot count ratings.
-
-        By default a device reports one item in twenty on average, and the profile cap is 600, or half of the catalogue
-        if that is less.
-        """
+        """Return the options with defaults for a network run, where the server cannot count ratings."""
         z, cap = options.get("reports_per_client"), options.get("profile_cap")
         return {
             **options,
@@ -348,14 +350,15 @@ class Sdcf(GradientProtocol):
         ]
 
     def privacy_levels(self, terms: Terms, n_rated: int, own: str | None = None) -> list[dict[str, Any]]:
-        return [levels.explain_level(level, terms, self, n_rated) for level in levels.levels_for(self.epsilon_i)]
+        return levels.explain_levels(terms, self, n_rated)
 
     def read_level(self, given: str | float, terms: Any) -> float:
-        return levels.level_of(float(given)).epsilon_i
+        return levels.check_level(float(given))
 
     @cached_property
     def selection(self) -> Selection:
-        return Selection.checked(self.epsilon_i, self.epsilon_p, self.profile_cap)
+        epsilon_p = EPSILON_P_FACTOR * self.epsilon_i if self.epsilon_p is None else self.epsilon_p
+        return Selection(self.epsilon_i, epsilon_p, self.profile_cap)
 
     @property
     def fake_range(self) -> float | None:
@@ -368,7 +371,7 @@ class Sdcf(GradientProtocol):
         caps = [own.profile_cap for own in selections]
         cap = None if None in caps else max(own for own in caps if own is not None)
         typical = int(np.median(spending.rated_counts)) if cap is None else cap
-        epsilons_g = [own.fake_range for own in gradient_protocols(spending.protocols) if own.fake_range is not None]
+        epsilons_g = (own.epsilon_g for own in spending.protocols if isinstance(own, Sdcf))
         return {
             "unit": wording.selection_unit(cap),
             "epsilon": spent,
@@ -376,7 +379,7 @@ class Sdcf(GradientProtocol):
             "item_level_unit": wording.item_level_unit(typical),
             "epsilon_i": max(own.epsilon_i for own in selections),
             "epsilon_p": max(own.epsilon_p for own in selections),
-            "epsilon_g": max(epsilons_g, default=None),
+            "epsilon_g": max((own for own in epsilons_g if own is not None), default=None),
             "profile_cap": cap,
             "permanent_draws": terms.epoch(max(spending.rounds, 1)) + 1,
             "reports_per_client": terms.reports_per_client,
@@ -386,63 +389,10 @@ class Sdcf(GradientProtocol):
 
 def selections_of(protocols: Sequence[ConfiguredProtocol]) -> list[Selection]:
     """Return the selection budgets of each protocol; raise `ParameterError` if one has none."""
-    found = [own.selection for own in gradient_protocols(protocols) if own.selection is not None]
+    found = [own.selection for own in protocols if isinstance(own, Sdcf)]
     if len(found) != len(protocols):
         raise ParameterError("all devices of a run must use protocol sdcf; only their budgets may differ.")
     return found
-
-
-def gradient_protocols(protocols: Sequence[ConfiguredProtocol]) -> list["GradientProtocol"]:
-    """Return those of the protocols that are gradient protocols, with their precise type."""
-    return [own for own in protocols if isinstance(own, GradientProtocol)]
-
-
-def make_terms(protocol: GradientProtocol, fleet: Fleet, options: Mapping[str, Any]) -> Terms:
-    """Return the terms of a run from the options `rounds`, `step`, `reports_per_client` and `epoch_rounds`.
-
-    In `sdcf`, `reports_per_client` is by default the mean number of ratings of the devices that take part, and
-    `data_weight` is the number of these devices times `reports_per_client`, because the server must not know the number
-    of ratings. In other protocols `reports_per_client` must be None, and `data_weight` is the number of ratings.
-    """
-    model, step, rounds = fleet.model, options["step"], options["rounds"]
-    if rounds < 1:
-        raise ParameterError(f"rounds must be at least 1, got {rounds}.")
-    if not 0 < step < np.inf:
-        raise ParameterError(f"step must be positive and finite, got {step}.")
-    reports_per_client, epoch_rounds = options.get("reports_per_client"), options.get("epoch_rounds")
-    if epoch_rounds is not None and epoch_rounds < 1:
-        raise ParameterError(f"epoch_rounds must be at least 1, got {epoch_rounds}.")
-    data_weight = float(fleet.n_ratings)
-    if protocol.selection is not None:
-        n_active = len(fleet.rated_counts)
-        mean_count = float(fleet.rated_counts.sum() / n_active)
-        reports_per_client = mean_count if reports_per_client is None else reports_per_client
-        if not 0 < reports_per_client < fleet.n_items:
-            raise ParameterError(
-                f"reports_per_client must be above 0 and below the number of items, {fleet.n_items},"
-                f" got {reports_per_client:g}."
-            )
-        data_weight = n_active * reports_per_client
-        calibrate_devices(selections_of(fleet.protocols), fleet.rated_counts, fleet.n_items, reports_per_client)
-    elif reports_per_client is not None:
-        raise ParameterError(
-            f"reports_per_client must be left out for protocol {protocol.name}, which reports all rated items."
-        )
-    rng = SeededRandomness(fleet.seed).stream(Purpose.REGULARIZATION)
-    return Terms(
-        model=model.name,
-        n_factors=model.n_factors,
-        n_items=fleet.n_items,
-        n_side_rows=model.n_side_rows,
-        reports_per_client=reports_per_client,
-        data_weight=data_weight,
-        step=step,
-        decay=DECAY,
-        max_rounds=rounds,
-        epoch_rounds=epoch_rounds,
-        user_regularization=model.draw_regularization(rng=rng),
-        item_regularization=model.draw_regularization(rng=rng),
-    )
 
 
 def value_statement(median: float, largest: float) -> dict[str, Any]:

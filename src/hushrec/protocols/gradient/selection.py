@@ -27,14 +27,16 @@ class PermanentChoice:
 
     def select_items(self, *, rng: RandomStream) -> IntArray:
         """Draw the items to report in one round; return them in ascending order."""
-        chances = self.probabilities
-        return instantaneous_items(self.bits, chances.prob_send_zero, chances.prob_send_one, rng=rng)
+        zero, one = self.probabilities.prob_send_zero, self.probabilities.prob_send_one
+        return instantaneous_items(self.bits, zero, one, rng=rng)
 
     def extended(self, n_items: int, *, rng: RandomStream) -> "PermanentChoice":
-        """Return these permanent bits with randomized bits appended for items that joined the catalogue.
+        """Return these permanent bits with randomized bits appended for items that joined the catalogue, if any.
 
         New items count as unrated, even if the person has rated them since.
         """
+        if len(self.bits) >= n_items:
+            return self
         nothing: IntArray = np.empty(0, dtype=np.int64)
         more = permanent_bits(nothing, n_items - len(self.bits), self.probabilities.prob_randomize, rng=rng)
         return PermanentChoice(np.concatenate([self.bits, more]), self.probabilities)
@@ -44,31 +46,23 @@ class PermanentChoice:
 class Selection:
     """The privacy budgets of one device's item selections: `epsilon_i` per round, `epsilon_p` per permanent epoch.
 
-    With a `profile_cap` the probabilities are calibrated for this public number of ratings instead of the person's own,
-    so that the selections do not reveal how many items a person rated.
+    With a `profile_cap` the probabilities are calibrated for this public number of ratings instead of the person's own.
     """
 
     epsilon_i: float
     epsilon_p: float
     profile_cap: int | None = None
 
-    @classmethod
-    def checked(cls, epsilon_i: float, epsilon_p: float | None, profile_cap: int | None = None) -> "Selection":
-        """Return a `Selection` after checking its values; raise `ParameterError` if one is out of range.
-
-        If `epsilon_p` is None, it becomes 2 · `epsilon_i`.
-        """
-        made = cls(epsilon_i, EPSILON_P_FACTOR * epsilon_i if epsilon_p is None else epsilon_p, profile_cap)
+    def __post_init__(self) -> None:
         for name in ("epsilon_i", "epsilon_p"):
-            if not 0 < getattr(made, name) < math.inf:
-                given = getattr(made, name)
+            if not 0 < getattr(self, name) < math.inf:
+                given = getattr(self, name)
                 raise ParameterError(f"{name} must be positive and finite, got {given}. Choose a value such as 4.")
-        if profile_cap is not None and profile_cap < 1:
-            raise ParameterError(f"profile_cap must be at least 1, got {profile_cap}.")
-        return made
+        if self.profile_cap is not None and self.profile_cap < 1:
+            raise ParameterError(f"profile_cap must be at least 1, got {self.profile_cap}.")
 
     def n_protected(self, n_rated: int) -> int:
-        """Return the number of ratings to calibrate for: `profile_cap` if it is set, else `n_rated`."""
+        """Return the number of ratings to calibrate for."""
         return n_rated if self.profile_cap is None else self.profile_cap
 
     def spent(self, terms: Terms, rounds: int) -> float:

@@ -62,12 +62,12 @@ class GradientServer(ServerSide):
         shape = (self._terms.n_items + self._model.n_side_rows, self._model.item_width)
         if item_vectors.shape != shape:
             raise ParameterError(f"item_vectors must have shape {shape}, got {item_vectors.shape}.")
-        _check_finite(item_vectors)
+        if not np.all(np.isfinite(item_vectors)):
+            raise ParameterError("item_vectors must be finite numbers, got NaN or infinity.")
         self.item_vectors = item_vectors  # (n_items + n_side_rows, item_width), public
 
     @property
     def concern(self) -> str | None:
-        """A warning for the operator if the item vectors of `mf` are implausibly long, else None."""
         longer = implausible_length(self.item_vectors) if self._model.name == "mf" else None
         if longer is None:
             return None
@@ -81,7 +81,6 @@ class GradientServer(ServerSide):
         return self._model.n_side_rows == 0
 
     def add_items(self, count: int, *, rng: RandomStream) -> None:
-        """Append `count` items with newly drawn initial vectors to the catalogue."""
         if not self.can_grow:
             raise ParameterError(
                 f"items cannot be added to a run of model {self._model.name}, which needs their attributes from the"
@@ -91,7 +90,6 @@ class GradientServer(ServerSide):
         self._terms = self._terms.with_items(len(self.item_vectors))
 
     def open(self, round_number: int, attempt: int, members: Collection[Name]) -> Inbox:
-        """Start a round; return the announcement, which is the same for every member."""
         if self._bounds_reports:
             self.max_report_norm = report_bound(self._terms, round_number, self.n_expected or len(members))
         announcement = ItemVectors(self._terms, round_number, self.item_vectors, self.max_report_norm)
@@ -120,7 +118,9 @@ class GradientServer(ServerSide):
         self._check_norms(message, address.round_number)
 
     def _check_norms(self, report: GradientReport, round_number: int) -> None:
-        largest = self._largest_gradient(round_number)
+        largest = self._max_gradient_norm
+        if largest is None:
+            largest = LARGEST_GRADIENT * self._terms.step_size(round_number) * self._terms.data_weight
         if np.linalg.norm(report.gradients, axis=1).max() > largest:
             raise RemoteProtocolError(f"each gradient must have a norm of at most {largest:g} in this round.")
         together = self.max_report_norm
@@ -143,15 +143,4 @@ class GradientServer(ServerSide):
 
     @property
     def largest_report(self) -> int:
-        """The size in bytes of a report with as many items as the terms allow, including its envelope."""
         return 500 + self._terms.most_items * 4 * (1 + self._model.item_width)
-
-    def _largest_gradient(self, round_number: int) -> float:
-        if self._max_gradient_norm is not None:
-            return self._max_gradient_norm
-        return LARGEST_GRADIENT * self._terms.step_size(round_number) * self._terms.data_weight
-
-
-def _check_finite(vectors: FloatArray) -> None:
-    if not np.all(np.isfinite(vectors)):
-        raise ParameterError("item_vectors must be finite numbers, got NaN or infinity.")

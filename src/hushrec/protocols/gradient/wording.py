@@ -30,25 +30,18 @@ MALICIOUS_SERVER = "a malicious server"
 
 
 def selection_unit(profile_cap: int | None, rounds: str = ", over all rounds") -> str:
-    """Return the phrase that says what the budget of selections covers, and between which profiles.
-
-    `rounds` is the part of the phrase that says for which rounds the budget holds.
-    """
-    cap = None if profile_cap is None else f"{profile_cap} ratings"
-    return f"profile-level: which items are reported{rounds}, for {_profiles(cap)}"
+    """Return the phrase that says what the budget of selections covers, for which rounds and which profiles."""
+    return _selections(None if profile_cap is None else f"{profile_cap} ratings", rounds)
 
 
 def ledger_unit(*, capped: bool) -> str:
-    """Return the phrase that says what the selections in a device's ledger cover, and between which profiles.
-
-    `capped` is True if every draw of permanent bits was calibrated for a profile cap.
-    """
-    cap = "the public cap" if capped else None
-    return f"profile-level: which items are reported, over all rounds, for {_profiles(cap)}"
+    """Return that phrase for a device's ledger; `capped` if every draw was calibrated for a profile cap."""
+    return _selections("the public cap" if capped else None, ", over all rounds")
 
 
-def _profiles(cap: str | None) -> str:
-    return "two profiles of the same number of ratings" if cap is None else f"any two profiles of up to {cap}"
+def _selections(cap: str | None, rounds: str) -> str:
+    profiles = "two profiles of the same number of ratings" if cap is None else f"any two profiles of up to {cap}"
+    return f"profile-level: which items are reported{rounds}, for {profiles}"
 
 
 def item_level_unit(n_rated: int) -> str:
@@ -64,25 +57,12 @@ def selection_not_covered(profile_cap: int | None, *, from_pairs: bool = False) 
 
 
 def ledger_not_covered(*, capped: bool, perturbed: bool) -> list[str]:
-    """Return phrases for what the ledger of a device does not cover.
-
-    `capped` is True if every draw of permanent bits was calibrated for a profile cap; `perturbed` is True if noise was
-    added to ratings (protocol isgld).
-    """
-    sentences = [f"{VALUES}; value_rho is their realized loss, not a guarantee"]
-    if not capped:
-        sentences.append(COUNT)
-    if perturbed:
-        sentences.append(EXISTENCE)
-    return [*sentences, TAKING_PART]
+    """Return phrases for what the ledger of a device does not cover; `perturbed` if noise was added to ratings."""
+    values = f"{VALUES}; value_rho is their realized loss, not a guarantee"
+    return [values, *([] if capped else [COUNT]), *([EXISTENCE] if perturbed else []), TAKING_PART]
 
 
 # A budget in a table, and below it -------------------------------------------------------------------------------
-
-
-def plain_label(budget: Budget) -> str:
-    """Return the label of a `plain` run for tables and figures."""
-    return "plain, not private"
 
 
 def isgld_label(budget: Budget) -> str:
@@ -98,26 +78,12 @@ def sdcf_label(budget: Budget) -> str:
     return f"sdcf ε_I={float(budget['epsilon_i']):g}{shown}{cap}"
 
 
-def plain_protects(budget: Budget) -> str:
-    """Return the phrase that says what a `plain` run protects: nothing."""
-    return "nothing"
-
-
-def isgld_protects(budget: Budget) -> str:
-    """Return the phrase that says what an `isgld` run protects, and with which ε."""
-    return f"one rating's value: ε {float(budget['epsilon']):g}"
-
-
-def sdcf_protects(budget: Budget) -> str:
-    """Return the phrase that says what an `sdcf` run protects, and with which ε."""
-    return f"list of items: ε {float(budget['epsilon']):g} profile-level, all rounds"
-
-
 def numbers(budget: Budget) -> list[str]:
     """Return phrases with the numbers of a budget: ε and what it covers, then ρ of the gradient values sent."""
     lines = []
     if float(budget["epsilon"]) < float("inf"):
-        lines.append(f"ε = {float(budget['epsilon']):g} (δ = 0, {_counted(budget['rounds'])})")
+        rounds = "1 round" if budget["rounds"] == 1 else f"{budget['rounds']} rounds"
+        lines.append(f"ε = {float(budget['epsilon']):g} (δ = 0, {rounds})")
     if "item_level_unit" in budget:
         lines[-1] += f"; {budget['item_level_unit']}: ε = {budget['item_level']:.3g}"
     rho = budget["value_rho"]
@@ -127,7 +93,3 @@ def numbers(budget: Budget) -> list[str]:
             f" that is ε = {float(rho['median_epsilon']):.3g} at δ = {rho['delta']:g}"
         )
     return lines
-
-
-def _counted(rounds: int) -> str:
-    return f"{rounds} round" if rounds == 1 else f"{rounds} rounds"
