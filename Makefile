@@ -18,7 +18,7 @@ demo: $(CORE)
 	$(BIN)/hushrec demo
 
 test: $(TEST)
-	$(BIN)/python -m pytest -n 2 --dist loadfile -p no:cacheprovider
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -p no:cacheprovider
 
 # Branch coverage; complete for what guards a person's ratings.
 coverage: export COVERAGE_FILE := $(VENV)/coverage

@@ -19,6 +19,32 @@ hypothesis.configuration.set_hypothesis_home_dir(Path(tempfile.gettempdir()) / "
 hypothesis.settings.register_profile("hushrec", deadline=None, database=None)
 hypothesis.settings.load_profile("hushrec")
 
+# The files that take longest, in this order, begin first, so that no worker waits for another's last file.
+LONGEST = (
+    "test_ray",
+    "test_audit",
+    "test_device_browser",
+    "test_masked_dropouts",
+    "test_shards",
+    "test_service_workers",
+    "test_gpu_pairs",
+    "test_masked_kills",
+    "test_service_faults",
+    "test_masked_service",
+    "test_service_postgresql",
+    "test_engine_cpu",
+    "test_data_readers",
+    "test_audit_leaks",
+    "test_readme",
+)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Move the longest files to the front, after pytest-randomly has shuffled all files."""
+    place = {name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.path.stem, len(LONGEST)))
+
 
 @pytest.fixture
 def rng() -> np.random.Generator:

@@ -97,15 +97,18 @@ def test_postgresql_keeps_no_report_in_its_tables_after_a_round(
 
 
 def test_a_server_of_an_older_version_keeps_its_database_to_itself(
-    database: str, monkeypatch: pytest.MonkeyPatch
+    database: str, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It holds a lock as long as it runs, and would not see what others do: no worker joins it."""
+    """It holds a lock as long as it runs, and would not see what others do: no worker joins it or stays connected."""
     monkeypatch.setattr("hushrec.service.storage.LOCK_TIMEOUT_SECONDS", 1)
+    inside = sa.text("SELECT pid FROM pg_stat_activity WHERE datname = :name")
     older = sa.create_engine(database.replace("postgresql:", "postgresql+psycopg:"))
     with older.connect() as connection:
         connection.execute(sa.text("SELECT pg_advisory_lock(x'68757368'::int)"))
         with pytest.raises(StorageError, match="database"):
             Storage(database)
+        own = connection.execute(sa.text("SELECT pg_backend_pid()")).scalar_one()
+        assert cluster.ask(inside, name=older.url.database) == [own]
     older.dispose()
     Storage(database).close()
 

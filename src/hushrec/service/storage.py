@@ -83,6 +83,7 @@ class Storage:
                     migrate(connection)
                 self.scrub()
         except BaseException:
+            self._engine.dispose()
             self._guard.close()
             raise
         self._thread = threading.Thread(target=self._write_all, name="hushrec-writer", daemon=True)
