@@ -85,6 +85,7 @@ def test_nobody_outside_this_machine_is_spoken_to(watch: Watch) -> None:
     assert watch.outside() == set()
 
 
+@pytest.mark.soak
 def test_workers_read_their_own_shards(watch: Watch, tmp_path: Path) -> None:
     """What the server published last and the metrics are those of one machine."""
     write_shards(RATINGS, tmp_path / "shards", ratings_per_shard=300)
@@ -111,6 +112,7 @@ step = [0.05, 0.1]
 """
 
 
+@pytest.mark.soak
 def test_a_grid_runs_on_the_cluster(watch: Watch, tmp_path: Path) -> None:
     """`hushrec experiment FILE --engine ray`: the numbers of one machine, in the order of the plans."""
     (tmp_path / "small.toml").write_text(EXPERIMENT)
