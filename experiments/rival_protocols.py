@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
-from hushrec.audit.findings import EXACT, Finding
+from hushrec.audit.findings import EXACT, Finding, Subject
 from hushrec.audit.judge import abs_cosines, judge_existence
 from hushrec.audit.masked.sums import watch
-from hushrec.audit.masked.watched import Named, owners
+from hushrec.audit.masked.watched import owners
 from hushrec.audit.observed_run import Truth, rating_matrix
 from hushrec.audit.statistics import BoolArray, log_odds, mean_interval
 from hushrec.simulation.tasks import RatingTask
@@ -278,8 +278,8 @@ def attack_rival(rival: Rival, scene: Scene) -> dict[str, Any]:
     ratings = rating_matrix(scene.problem, scene.victims)
     truth = Truth(~np.isnan(ratings), ratings, np.zeros((0, 0)), np.zeros((0, 0)))
     blind = np.tile(log_odds(scene.popularity), (len(scene.victims), 1))
-    findings = judge_existence(Named("popularity", "existence", "–"), rival.label, blind, truth, scene.rng)
-    findings += judge_existence(Named(rival.simulated, "existence", "–"), rival.label, guess.items, truth, scene.rng)
+    findings = judge_existence(Subject(rival.label, "popularity", "existence", "–"), blind, truth, scene.rng)
+    findings += judge_existence(Subject(rival.label, rival.simulated, "existence", "–"), guess.items, truth, scene.rng)
     findings += _values(rival, guess, truth, scene) + _taste(rival, guess, scene)
     return {
         "label": rival.label,

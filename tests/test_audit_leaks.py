@@ -24,7 +24,7 @@ from hushrec.audit.attacks.person import PersonFromReports
 from hushrec.audit.attacks.taste import MODEL
 from hushrec.audit.attacks.value import VALUE, likeliest_ratings
 from hushrec.audit.crowd import Crowd
-from hushrec.audit.findings import ERROR_REMOVED, EXACT, Finding, worst
+from hushrec.audit.findings import ERROR_REMOVED, EXACT, Finding, Subject, worst
 from hushrec.audit.judge import judge, judge_linkage, judge_people
 from hushrec.audit.observation import Observation
 from hushrec.audit.observed_run import record
@@ -476,10 +476,10 @@ def test_crafted_tables_read_no_ratings_that_were_not_there(protocol, rng):
     """Devices whose ratings are all drawn anew after they were attacked: at most chance (5 deviations of a share)."""
     problem, observation, _, _ = watched("mf", protocol)
     users = victims_of(problem)[:4]
-    for table in malicious.CRAFTED:
+    for craft in malicious.CRAFTED.values():
         right = trials = 0
         for user in users:
-            guess = malicious._read(table, problem, observation.protocol, observation.levels, int(user), 2, rng)
+            guess = malicious._read(craft, problem, observation, int(user), 2, rng)
             known = np.flatnonzero(~np.isnan(guess))
             right += int((np.rint(guess[known]) == rng.choice(problem.values, len(known))).sum())
             trials += len(known)
@@ -559,7 +559,7 @@ def test_the_length_of_a_report_by_chance_is_no_part_of_the_time(rng):
 def test_nameless_reports_of_one_person_are_linked(model, protocol):
     """Consecutive reports are joined without a mistake, and every pair of one person's is above all others."""
     attack, observation = LinkRounds(), watched(model, protocol)[1]
-    found = judge_linkage(attack, protocol, attack.scores(observation))
+    found = judge_linkage(Subject.of(attack, protocol), attack.scores(observation))
     assert found.value == found.auc == 1
 
 
@@ -579,7 +579,7 @@ def test_nameless_reports_of_different_people_are_not_linked(model, protocol):
         observation,
         reports=tuple((*mine[:-1], theirs[-1]) for mine, theirs in zip(observation.reports, others, strict=True)),
     )
-    found = judge_linkage(attack, protocol, attack.scores(swapped))
+    found = judge_linkage(Subject.of(attack, protocol), attack.scores(swapped))
     assert abs(found.auc - 0.5) <= 5 * chance_deviation([np.eye(VICTIMS, dtype=bool).ravel()])
     assert found.value <= 9 / 12
 
@@ -592,9 +592,9 @@ def test_who_comes_back_as_somebody_new_is_known_again(model, protocol):
     light = np.flatnonzero(truth.counts <= LIGHT)
     before = replace(observation, reports=tuple(observation.reports[row] for row in light))
     after = devices.replay(problem, observation.last_rounds(10), victims_of(problem)[light], seed=problem.seed + 5)
-    found = judge_linkage(attack, protocol, attack.scores(before, after))
+    found = judge_linkage(Subject.of(attack, protocol), attack.scores(before, after))
     assert found.value == found.auc == 1
-    stranger = judge_linkage(attack, protocol, attack.scores(observation, strangers(observation)))
+    stranger = judge_linkage(Subject.of(attack, protocol), attack.scores(observation, strangers(observation)))
     assert abs(stranger.auc - 0.5) <= 5 * chance_deviation([np.eye(VICTIMS, dtype=bool).ravel()])
     assert stranger.value <= 9 / 12
 
@@ -606,13 +606,13 @@ def test_a_person_is_known_by_their_reports_or_not_at_all(model, protocol, rng):
     attack = PersonFromReports()
     labels = np.arange(len(observation.crowd)) % 2
     two_kinds = replace(observation, crowd=tuple(observation.crowd[label] for label in labels))
-    area, accuracy = judge_people(attack, protocol, attack.kernel(two_kinds), {"kind": labels}, rng=rng)
+    area, accuracy = judge_people(Subject.of(attack, protocol), attack.kernel(two_kinds), {"kind": labels}, rng=rng)
     assert area.auc == accuracy.value == 1
     assert accuracy.chance == 0.5
     kernel = attack.kernel(observation)
     coin = rng.integers(0, 2, len(labels))
     thirds = np.arange(len(coin)) % 3
-    area, _, three, _ = judge_people(attack, protocol, kernel, {"coin": coin, "thirds": thirds}, rng=rng)
+    area, _, three, _ = judge_people(Subject.of(attack, protocol), kernel, {"coin": coin, "thirds": thirds}, rng=rng)
     assert abs(area.auc - 0.5) < 5 * math.sqrt(len(coin) / 12 / coin.sum() / (len(coin) - coin.sum()))
     thirds_deviation = chance_deviation([thirds == 0])
     assert abs(three.auc - 0.5) < 5 * thirds_deviation
@@ -761,7 +761,7 @@ def both_tests():
     again = (test_who_comes_back_as_somebody_new_is_known_again,) * 2
     return (
         found
-        | {("value", table.name): crafted for table in malicious.CRAFTED}
+        | {("value", name): crafted for name in malicious.CRAFTED}
         | {
             ("value", "malicious V, marked rows"): marked,
             ("existence", "malicious V, marked rows"): marked,

@@ -75,13 +75,13 @@ def reused_keys(monkeypatch: Patch) -> None:
 
 def tables_sent_twice(monkeypatch: Patch) -> None:
     """A device's table is added twice."""
-    tables_of = sums.tables_of
+    tables = sums.SeenRun.tables
 
     def doubled(*given: object, **more: object) -> sums.PersonTables:
-        once = tables_of(*given, **more)  # type: ignore[arg-type]
+        once = tables(*given, **more)  # type: ignore[arg-type]
         return once._replace(integers=tuple(2 * integers for integers in once.integers))
 
-    monkeypatch.setattr(sums, "tables_of", doubled)
+    monkeypatch.setattr(sums.SeenRun, "tables", doubled)
 
 
 def test_nothing_contradicts_an_honest_run() -> None:

@@ -21,15 +21,10 @@ ROUNDS = 100
 
 @dataclass(frozen=True)
 class Auditor:
-    """The functions with which `hushrec audit` audits some protocols.
+    """The functions with which `hushrec audit` audits protocols, in one column for each protocol or budget."""
 
-    The result has one column for each protocol, or for each budget of a protocol. `choose` returns the settings of each
-    column, from the model, the names of protocols, the options and the seed. `audit` audits all columns, `work` audits
-    one column in a worker process, and `label` returns the name of a column. `steps` is the number of progress steps of
-    a column.
-    """
-
-    choose: Callable[[str | None, list[str] | None, dict[str, Any], int], list[Settings]]  # the settings of each column
+    # Returns the settings of each column, from the model, the names of protocols, the options and the seed.
+    choose: Callable[[str | None, list[str] | None, dict[str, Any], int], list[Settings]]
     audit: Callable[..., Audit]  # with the arguments of `audit.run.audit`
     work: Callable[[Task], Outcome]  # audits one column in a worker process
     label: Callable[[Settings], str]  # the name of a column

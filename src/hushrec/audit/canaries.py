@@ -7,13 +7,12 @@ h for such profiles, where h is the number of ratings.
 """
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
 from hushrec.arrays import IntArray
 from hushrec.audit.attacks import Attack
-from hushrec.audit.findings import Finding
+from hushrec.audit.findings import Finding, Subject
 from hushrec.audit.observation import Observation
 from hushrec.audit.statistics import BoolArray, auc, epsilon_ruled_out, rate_at, share_interval
 from hushrec.engines.gradient import GradientProblem
@@ -26,14 +25,10 @@ FEWEST_RATINGS = 12
 
 @dataclass(frozen=True, eq=False)
 class Canaries:
-    """The people with canary ratings (`users`), the two possible items of each canary, and the coins.
-
-    Canary i is a rating of person `users[rows[i]]`. The rated item is `heads[i]` if `coins[i]`, otherwise `tails[i]`.
-    Attacks do not see the coins.
-    """
+    """People with canary ratings, and two possible items and a coin for each canary; attacks do not see the coins."""
 
     users: IntArray
-    rows: IntArray = field(repr=False)  # position in `users` of each canary
+    rows: IntArray = field(repr=False)  # position in `users` of each canary's owner
     heads: IntArray = field(repr=False)  # the item that is rated if the coin shows heads
     tails: IntArray = field(repr=False)  # the item that is rated if the coin shows tails
     coins: BoolArray = field(repr=False)  # True for heads
@@ -86,28 +81,14 @@ def judge_canaries(
     told = lead != 0  # the attack abstains if both items have the same score, which the theorem allows
     correct, guesses = int(((lead > 0) == canaries.coins)[told].sum()), int(told.sum())
     smallest = int(problem.rated_counts[canaries.users].min())
-    common: dict[str, Any] = {
-        "protocol": observation.protocol.name,
-        "name": f"canaries, {attack.name}",
-        "target": "epsilon",
-        "claim": claimed(observation.protocol, smallest, observation.n_rounds),
-    }
+    claim = claimed(observation.protocol, smallest, observation.n_rounds)
+    subject = Subject(observation.protocol.name, f"canaries, {attack.name}", "epsilon", claim)
+    area, rate = auc(lead, canaries.coins), rate_at(lead, canaries.coins)
+    ruled_out, right = epsilon_ruled_out(correct, guesses), correct / max(guesses, 1)
+    interval = share_interval(correct, guesses) if guesses else None
     return [
-        Finding(
-            metric="epsilon_ruled_out",
-            value=epsilon_ruled_out(correct, guesses),
-            auc=auc(lead, canaries.coins),
-            tpr_at_1pct_fpr=rate_at(lead, canaries.coins),
-            chance=0.0,
-            **common,
-        ),
-        Finding(
-            metric="share_of_coins_right",
-            value=correct / max(guesses, 1),
-            interval=share_interval(correct, guesses) if guesses else None,
-            chance=0.5,
-            **common,
-        ),
+        subject.finding("epsilon_ruled_out", ruled_out, auc=area, tpr_at_1pct_fpr=rate, chance=0.0),
+        subject.finding("share_of_coins_right", right, interval=interval, chance=0.5),
     ]
 
 

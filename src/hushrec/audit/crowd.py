@@ -26,11 +26,7 @@ Table = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class Crowd:
-    """Estimates about many people, as two tables with one row per person and one column per item.
-
-    `rated` is the probability that the item is rated. `pulls` is positive if the person likes the item more than
-    predicted, and negative if less.
-    """
+    """Estimates about many people, as two tables with one row per person and one column per item."""
 
     rated: Table = field(repr=False)  # estimated probability that the item is rated; 0 if it was not reported
     pulls: Table = field(repr=False)  # mean amplitude times `rated`: positive if the item is liked more than predicted
@@ -55,10 +51,7 @@ class Crowd:
 def watch_crowd(
     announcements: Sequence[ItemVectors], crowd: Sequence[Sequence[GradientReport | None]], protocol: GradientProtocol
 ) -> Crowd:
-    """Return the estimates for every person of the crowd, from the reports in `crowd` (one row per person).
-
-    The reports are those of the last rounds of `announcements`.
-    """
+    """Return the estimates for every person of the crowd, from their reports in the last rounds of `announcements`."""
     terms = announcements[-1].terms
     shape = (len(crowd), terms.n_items)
     rated, pulls = np.zeros(shape, dtype=np.float32), np.zeros(shape, dtype=np.float32)
@@ -69,10 +62,7 @@ def watch_crowd(
 
 
 def _estimate(seen: Trace, protocol: GradientProtocol, terms: Terms) -> tuple[FloatArray, FloatArray]:
-    """Return one person's row of `Crowd.rated` (is the item rated?) and row of `Crowd.pulls` (is it liked?).
-
-    `seen` holds the person's last reports, decomposed.
-    """
+    """Return one person's rows of `Crowd.rated` and `Crowd.pulls`, from the last reports, decomposed (`seen`)."""
     total, reports, largest = np.zeros((3, terms.n_items))
     for part in seen.parts:
         total[part.items] += part.amplitudes

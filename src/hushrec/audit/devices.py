@@ -1,6 +1,6 @@
 """Simulated devices for attacks that need new reports, such as those of a malicious server and on timing."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +15,7 @@ from hushrec.protocols.gradient.messages import REPORT, ItemVectors
 from hushrec.randomness import SeededRandomness
 
 Clock = Callable[[], float]
+People = Mapping[str, IntArray]  # known attributes of all people, by name
 
 
 def make_device(problem: GradientProblem, user: int, *, seed: int) -> Client:

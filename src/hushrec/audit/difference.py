@@ -4,27 +4,21 @@ import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.audit.devices import replay
-from hushrec.audit.findings import Finding
+from hushrec.audit.findings import Finding, Subject
 from hushrec.audit.observation import Observation
-from hushrec.audit.statistics import share_interval
 from hushrec.engines.gradient import GradientProblem
 
 CAP = 15.0  # largest log odds that an item can have
 
 
 def difference_scores(observation: Observation) -> FloatArray:
-    """Return how much the evidence that an item is rated grows between the two halves of the rounds.
-
-    The result has the shape `(n_victims, n_items)`.
-    """
+    """Return how much the evidence for each item grows between the halves of the rounds, `(n_victims, n_items)`."""
     half = observation.n_rounds // 2
     before, after = observation.first_rounds(half), observation.last_rounds(observation.n_rounds - half)
     if observation.protocol.selection is not None:
+        halves = zip(before.recovered, after.recovered, strict=True)
         return np.array(
-            [
-                np.clip(late.log_odds, -CAP, CAP) - np.clip(early.log_odds, -CAP, CAP)
-                for early, late in zip(before.recovered, after.recovered, strict=True)
-            ]
+            [np.clip(late.log_odds, -CAP, CAP) - np.clip(early.log_odds, -CAP, CAP) for early, late in halves]
         )
     return after.selection_counts.astype(np.float64) - before.selection_counts
 
@@ -40,39 +34,24 @@ def attack_difference(
     if len(victims) == 0:
         return []
     new = {int(user): _new_rating(problem, int(user), rng) for user in victims}
-    half = observation.n_rounds // 2
+    asked = observation.n_rounds // 2 + 1
     watched = replay(
-        problem,
-        observation,
-        victims,
-        seed=problem.seed + 2,
-        added=lambda user, round_number: (
-            (np.array([new[user][0]]), np.array([new[user][1]])) if round_number == half + 1 else None
-        ),
-    )
+        problem, observation, victims, seed=problem.seed + 2,
+        added=lambda user, round_number: new[user] if round_number == asked else None,
+    )  # fmt: skip
     scores = difference_scores(watched)
-    target = np.array([new[int(user)][0] for user in victims])
+    target = np.array([new[int(user)][0][0] for user in victims])
     own = scores[np.arange(len(victims)), target]
     ahead = (scores > own[:, None]).sum(axis=1)
     tied = (scores == own[:, None]).sum(axis=1)
     found = int(((ahead == 0) & (tied == 1)).sum())
     area = float(np.mean(1 - (ahead + (tied - 1) / 2) / (scores.shape[1] - 1)))
-    return [
-        Finding(
-            protocol=observation.protocol.name,
-            name="difference: the one item rated halfway",
-            target="value",
-            metric="share_found_first",
-            value=found / len(victims),
-            auc=area,
-            interval=share_interval(found, len(victims)),
-            chance=1 / scores.shape[1],
-            claim="permanent bits stay as they are when a rating is added, so selections do not show it",
-        )
-    ]
+    claim = "permanent bits stay as they are when a rating is added, so selections do not show it"
+    subject = Subject(observation.protocol.name, "difference: the one item rated halfway", "value", claim)
+    return [subject.share("share_found_first", found, len(victims), auc=area, chance=1 / scores.shape[1])]
 
 
-def _new_rating(problem: GradientProblem, user: int, rng: np.random.Generator) -> tuple[int, float]:
+def _new_rating(problem: GradientProblem, user: int, rng: np.random.Generator) -> tuple[IntArray, FloatArray]:
     items, values = problem.profile(user)
     unrated = np.setdiff1d(np.arange(problem.n_items), items)
-    return int(rng.choice(unrated)), float(rng.choice(values))
+    return rng.choice(unrated, 1), rng.choice(values, 1)

@@ -9,7 +9,6 @@ unknown norm of the user vector, plus noise of standard deviation τ. Below, μ,
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -28,31 +27,24 @@ MOST_FITTED = 1500  # largest number of amplitudes in one fit
 
 @dataclass(frozen=True)
 class ErrorLaw:
-    """The fitted distributions of real and of fake errors in a few neighbouring rounds.
+    """The fitted distributions of real and of fake errors, times the norm ‖u‖, in a few neighbouring rounds.
 
-    `mean`, `deviation` and `bound` are those of errors times the norm of the user vector. Real errors are normal. Fake
-    errors have the same distribution, truncated to ± `bound`, which follows from `epsilon_g`. `share_real` is the
-    fraction of real errors among all.
+    Real errors are normal. Fake errors have the same distribution, truncated to ± `bound`, which follows from
+    `epsilon_g`. Below, an amplitude is an error times ‖u‖ plus noise, and `noise` is the noise's standard deviation.
     """
 
     mean: float
     deviation: float
     bound: float  # α times ‖u‖
     epsilon_g: float
-    share_real: float
+    share_real: float  # the fraction of real errors among all
 
     def real(self, amplitudes: FloatArray, noise: FloatArray | float) -> FloatArray:
-        """Return the density of real errors at each amplitude (error times ‖u‖ plus noise).
-
-        `noise` is the standard deviation of the noise.
-        """
+        """Return the density of real errors at each amplitude."""
         return _normal(amplitudes, self.mean, np.hypot(self.deviation, noise)) + SMALLEST_DENSITY
 
     def fake(self, amplitudes: FloatArray, noise: FloatArray | float) -> FloatArray:
-        """Return the density of fake errors at each amplitude (error times ‖u‖ plus noise).
-
-        `noise` is the standard deviation of the noise.
-        """
+        """Return the density of fake errors at each amplitude."""
         if self.bound == math.inf:
             return self.real(amplitudes, noise)
         if self.bound < 1e-3 * np.min(noise):  # fake errors are negligible beside the noise
@@ -65,11 +57,7 @@ class ErrorLaw:
         return np.asarray(whole * inside * math.exp(self.epsilon_g) + SMALLEST_DENSITY)
 
     def log_ratio(self, amplitudes: FloatArray, noise: FloatArray | float) -> FloatArray:
-        """Return ln(density of real errors / density of fake errors) at each amplitude (error times ‖u‖ plus noise).
-
-        `noise` is the standard deviation of the noise. The result is 0 if ε_g = 0, because the densities are then
-        equal.
-        """
+        """Return ln(density of real errors / density of fake errors) at each amplitude; 0 if ε_g = 0."""
         return np.asarray(np.log(self.real(amplitudes, noise)) - np.log(self.fake(amplitudes, noise)))
 
 
@@ -78,10 +66,7 @@ def _normal(x: FloatArray, mean: float, deviation: FloatArray | float) -> FloatA
 
 
 def fit_laws(parts: tuple[ReportParts, ...], epsilon_g: float) -> list[ErrorLaw]:
-    """Return one `ErrorLaw` per report, fitted by maximum likelihood; all reports of a block have the same law.
-
-    `parts` holds the decomposed reports of one person. A block is a range of consecutive reports (`growing_blocks`).
-    """
+    """Return one `ErrorLaw` per report of a person, fitted to a block of reports (`growing_blocks`) at a time."""
     laws: list[ErrorLaw] = []
     guess: ErrorLaw | None = None
     for block in reversed(growing_blocks(len(parts))):
@@ -93,20 +78,13 @@ def fit_laws(parts: tuple[ReportParts, ...], epsilon_g: float) -> list[ErrorLaw]
 
 
 def growing_blocks(count: int) -> list[range]:
-    """Split `count` rounds, numbered from 0, into the blocks 0, 1–2, 3–8, 9–26, …
-
-    Later blocks are longer, because the step size decays and later rounds differ less.
-    """
+    """Split `count` rounds into the growing blocks 0, 1–2, 3–8, 9–26, …, because later rounds differ less."""
     edges = [0, *(3**power for power in range(count.bit_length()) if 3**power < count), count]
     return [range(low, high) for low, high in pairwise(edges) if low < high]
 
 
 def fit_law(amplitudes: FloatArray, noise: FloatArray, epsilon_g: float, guess: ErrorLaw | None = None) -> ErrorLaw:
-    """Return the maximum-likelihood `ErrorLaw` for amplitudes, which are errors times ‖u‖, plus noise.
-
-    `noise` holds the standard deviation of each amplitude's noise. The search starts from `guess` or, without it, from
-    three fixed points.
-    """
+    """Return the maximum-likelihood `ErrorLaw` of amplitudes with noise of these deviations, searched from `guess`."""
     stride = -(-len(amplitudes) // MOST_FITTED)
     amplitudes, noise = amplitudes[::stride], noise[::stride]
     scale = float(np.sqrt(np.mean(amplitudes**2))) + 1e-12
@@ -126,12 +104,9 @@ def fit_law(amplitudes: FloatArray, noise: FloatArray, epsilon_g: float, guess: 
     starts = [np.array([mean, deviation, -3.0]) for mean, deviation in ((0.0, 0.0), (0.0, 1.2), (3.0, 0.0))]
     if guess is not None:
         starts = [np.array([guess.mean / scale, math.log(guess.deviation / scale), logit(guess.share_real)])]
-    fits = [_minimized(cost, start) for start in starts]
+    steps = np.vstack([np.zeros(3), np.eye(3) / 3])  # first steps of 1/3 in each parameter
+    fits = []
+    for start in starts:
+        options: Any = {"maxfev": 70, "xatol": 1e-3, "fatol": 1e-2, "initial_simplex": start + steps}
+        fits.append(minimize(cost, start, method="Nelder-Mead", options=options))
     return law_of(min(fits, key=lambda fit: float(fit.fun)).x)
-
-
-def _minimized(cost: Callable[[Any], float], start: FloatArray) -> Any:
-    """Return SciPy's result of minimizing the cost by Nelder–Mead, with first steps of 1/3 in each parameter."""
-    simplex = start + np.vstack([np.zeros(3), np.eye(3) / 3])
-    options: Any = {"maxfev": 70, "xatol": 1e-3, "fatol": 1e-2, "initial_simplex": simplex}
-    return minimize(cost, start, method="Nelder-Mead", options=options)

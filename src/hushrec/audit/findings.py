@@ -4,29 +4,28 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from hushrec.audit.statistics import Interval
+import numpy as np
+
+from hushrec.arrays import FloatArray
+from hushrec.audit.statistics import BoolArray, Interval, auc, auc_interval, mean_interval, rate_at, share_interval
 
 TARGETS = ("existence", "value", "model", "person", "metadata", "integrity", "epsilon")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """The success of one attack on one protocol by one metric; fields that do not apply are None.
-
-    `interval` is the 95 % confidence interval of `value`, and `chance` is the value of a guess without the attack.
-    `target` is what the attack tries to recover, one of `TARGETS`, and `claim` the privacy claim that it tests.
-    """
+    """The success of one attack on one protocol by one metric; fields that do not apply are None."""
 
     protocol: str
     name: str
-    target: str
+    target: str  # what the attack tries to recover, one of `TARGETS`
     metric: str
     value: float
     auc: float | None = None
     tpr_at_1pct_fpr: float | None = None
-    interval: Interval | None = None
-    chance: float | None = None
-    claim: str
+    interval: Interval | None = None  # 95 % confidence interval of `value`
+    chance: float | None = None  # the value of a guess without the attack
+    claim: str  # the privacy claim that the attack tests
 
     def record(self) -> dict[str, Any]:
         """Return the finding as a dictionary for JSON, with NaN as None."""
@@ -34,6 +33,51 @@ class Finding:
         return {
             name: None if isinstance(value, float) and math.isnan(value) else value for name, value in fields.items()
         }
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What all findings about one attack on one protocol have in common. The methods make findings."""
+
+    protocol: str
+    name: str
+    target: str
+    claim: str
+
+    @staticmethod
+    def of(attack: Any, protocol: str) -> "Subject":
+        """Return the subject of an attack that has a name, a target and a claim."""
+        return Subject(protocol, attack.name, attack.target, attack.claim)
+
+    def finding(self, metric: str, value: float, **more: Any) -> Finding:
+        """Return a finding with this value of a metric; `more` holds other fields of `Finding`."""
+        return Finding(**vars(self), metric=metric, value=value, **more)
+
+    def mean(self, metric: str, per_person: FloatArray, chance: Any, *, rng: np.random.Generator) -> Finding:
+        """Return a finding about a mean over people; its interval comes from resampling people."""
+        interval = mean_interval(per_person, rng=rng)
+        return self.finding(metric, float(per_person.mean()), interval=interval, chance=float(chance))
+
+    def share(self, metric: str, successes: int, trials: int, **more: Any) -> Finding:
+        """Return a finding about a fraction of successes; `more` holds other fields of `Finding`."""
+        return self.finding(metric, successes / trials, interval=share_interval(successes, trials), **more)
+
+    def area(self, scores: FloatArray, labels: BoolArray, metric: str = "auc", *, rng: np.random.Generator) -> Finding:
+        """Return a finding about the AUC of true against false cases."""
+        area, rate, interval = auc(scores, labels), rate_at(scores, labels), auc_interval(scores, labels, rng=rng)
+        return self.finding(metric, area, auc=area, tpr_at_1pct_fpr=rate, interval=interval, chance=0.5)
+
+    def mean_area(self, cases: list[tuple[FloatArray, BoolArray]], *, rng: np.random.Generator) -> list[Finding]:
+        """Return a finding about the mean AUC over people, from the scores and labels of each person.
+
+        The list is empty if no person has both true and false cases.
+        """
+        areas = np.array([auc(scores, labels) for scores, labels in cases])
+        rates = [rate_at(scores, labels) if labels.any() else np.nan for scores, labels in cases]
+        if not np.isfinite(areas).any():
+            return []
+        area, rate, interval = float(np.nanmean(areas)), float(np.nanmean(rates)), mean_interval(areas, rng=rng)
+        return [self.finding("auc", area, auc=area, tpr_at_1pct_fpr=rate, interval=interval, chance=0.5)]
 
 
 EXACT, ERROR_REMOVED = "share_of_ratings_exact", "share_of_error_removed"

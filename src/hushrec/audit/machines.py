@@ -17,15 +17,13 @@ from typing import NamedTuple
 import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
-from hushrec.audit.findings import EXACT, Finding
+from hushrec.audit.findings import EXACT, Finding, Subject
 from hushrec.audit.judge import abs_cosines, judge_existence
-from hushrec.audit.masked.watched import Named
 from hushrec.audit.observation import MaybeReport, Observation
 from hushrec.audit.observed_run import Truth, item_popularity, record
 from hushrec.audit.rank_one import first_direction, without_prior
 from hushrec.audit.rating_levels import RatingLevels
 from hushrec.audit.run import Audit, check_people, describe
-from hushrec.audit.statistics import mean_interval
 from hushrec.data.ratings import Ratings
 from hushrec.models.fm import FactorizationMachine
 from hushrec.protocols.gradient.messages import ItemVectors
@@ -40,15 +38,12 @@ WIDE = np.linspace(-2.5, 2.5, 1001)  # candidates for a bias whose moves are not
 
 
 class MachineParts(NamedTuple):
-    """One report of model `fm`, decomposed: items, errors, the vector (1, u), and the ratings minus the person's bias.
-
-    Here u is the person's taste vector.
-    """
+    """One report of model `fm`, decomposed; u is the person's taste vector."""
 
     items: IntArray
     errors: FloatArray
-    direction: FloatArray
-    values: FloatArray
+    direction: FloatArray  # (1, u)
+    values: FloatArray  # the ratings minus the person's bias
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,10 +58,7 @@ class MachineReading:
 def take_apart(
     model: FactorizationMachine, announcement: ItemVectors, report: MaybeReport, direction: FloatArray | None = None
 ) -> MachineParts | None:
-    """Return the decomposition of a report of model `fm`, or None if it has no item or no usable direction.
-
-    The vector (1, u), with the person's taste vector u, comes from `direction` or, by default, from the report itself.
-    """
+    """Return the decomposition of a report along `direction` (default: its own), or None if that is impossible."""
     if report is None or len(report.items) == 0:
         return None
     rows, _ = without_prior(announcement, report)
@@ -131,10 +123,7 @@ def followed_bias(seen: Sequence[tuple[ItemVectors, MachineParts]]) -> float:
 
 
 def _means(parts: Sequence[tuple[IntArray, FloatArray]], n_items: int) -> FloatArray:
-    """Return the mean of all numbers of each item, `(n_items,)`; NaN for items without numbers.
-
-    Each entry of `parts` holds items and one number for each of them.
-    """
+    """Return the mean of each item's numbers in `parts`, `(n_items,)`; NaN for items without numbers."""
     total, counts = np.zeros(n_items), np.zeros(n_items)
     for items, numbers in parts:
         total[items] += numbers
@@ -158,10 +147,7 @@ def likely_bias(values: FloatArray, sizes: FloatArray, near: float, levels: Rati
 
 
 def audit_machines(ratings: Ratings, settings: list[Settings], *, n_victims: int | None = None) -> Audit:
-    """Return the audit of model `fm` under every protocol of `settings`: attacks on items, ratings and taste.
-
-    By default 50 people are attacked, or half of all people if that is fewer.
-    """
+    """Return the audit of model `fm` under each of `settings`; by default 50 people, or half of all, are attacked."""
     findings: list[Finding] = []
     for chosen in settings:
         problem = task_problem(chosen.make_task(ratings), chosen)
@@ -181,8 +167,8 @@ def attack_machine(
     model: FactorizationMachine, observation: Observation, truth: Truth, rng: np.random.Generator
 ) -> list[Finding]:
     """Return the findings of the attacks on items, ratings and taste vectors in one recorded run."""
-    protocol, name = observation.protocol, "first entries of gradients"
-    follows = protocol.selection is None
+    name, claim = "first entries of gradients", "which items are rated stays on the device"
+    follows = observation.protocol.selection is None
     found = [
         read_reports(model, observation.announcements, reports, observation.levels, follows_bias=follows)
         for reports in observation.reports
@@ -190,43 +176,23 @@ def attack_machine(
     sizes = np.array([np.where(np.isnan(one.ratings), one.sizes, one.sizes + follows) for one in found])
     scale = np.maximum(sizes.max(axis=1, keepdims=True), 1e-12)
     odds = np.tile(observation.popularity_odds, (len(found), 1))
-    claim = "which items are rated stays on the device"
-    findings = judge_existence(Named("popularity", "existence", claim), protocol.name, odds, truth, rng)
-    findings += judge_existence(Named(name, "existence", claim), protocol.name, sizes, truth, rng)
     both = odds + SURE * sizes / scale
-    findings += judge_existence(Named(f"{name} + popularity", "existence", claim), protocol.name, both, truth, rng)
+    findings = []
+    for own_name, scores in (("popularity", odds), (name, sizes), (f"{name} + popularity", both)):
+        subject = Subject(observation.protocol.name, own_name, "existence", claim)
+        findings += judge_existence(subject, scores, truth, rng)
     pairs = [(one.ratings, row, rated) for one, row, rated in zip(found, truth.ratings, truth.rated, strict=True)]
     reach = observation.levels.reach
     shares = np.array([np.mean(np.abs(own[rated] - row[rated]) < reach) for own, row, rated in pairs])
     chance = np.mean([np.unique(row[rated], return_counts=True)[1].max() / rated.sum() for _, row, rated in pairs])
-    cosines = abs_cosines(np.array([one.taste for one in found]), truth.user_vectors[:, 1:])
-    strangers = abs_cosines(np.roll(truth.user_vectors[:, 1:], 1, axis=0), truth.user_vectors[:, 1:])
     reported = [(own[at], row[at]) for own, row, rated in pairs for at in [rated & ~np.isnan(own)] if at.any()]
     of_reported = np.array([np.mean(np.abs(own - row) < reach) for own, row in reported])
-    return [
-        *findings,
-        *(
-            Finding(
-                protocol=protocol.name,
-                name=name,
-                target="value",
-                metric=metric,
-                value=float(measured.mean()),
-                interval=mean_interval(measured, rng=rng),
-                chance=float(chance),
-                claim="a rating's value stays on the device",
-            )
-            for metric, measured in ((EXACT, shares), ("share_exact_of_reported", of_reported))
-            if len(measured)
-        ),
-        Finding(
-            protocol=protocol.name,
-            name=name,
-            target="model",
-            metric="mean_abs_cosine",
-            value=float(cosines.mean()),
-            interval=mean_interval(cosines, rng=rng),
-            chance=float(strangers.mean()),
-            claim="the user vector stays on the device",
-        ),
-    ]
+    subject = Subject(observation.protocol.name, name, "value", "a rating's value stays on the device")
+    for metric, measured in ((EXACT, shares), ("share_exact_of_reported", of_reported)):
+        if len(measured):
+            findings.append(subject.mean(metric, measured, chance, rng=rng))
+    tastes = truth.user_vectors[:, 1:]
+    cosines = abs_cosines(np.array([one.taste for one in found]), tastes)
+    strangers = abs_cosines(np.roll(tastes, 1, axis=0), tastes)
+    subject = Subject(observation.protocol.name, name, "model", "the user vector stays on the device")
+    return [*findings, subject.mean("mean_abs_cosine", cosines, strangers.mean(), rng=rng)]

@@ -29,9 +29,8 @@ MaybeReport = GradientReport | None  # None: the device reported no item in that
 class Observation:
     """Everything that a server sees of one run: its own announcements, and the reports of a few people, the victims.
 
-    `crowd` holds the last reports of many people, `popularity` the fraction of people other than victims who rated each
-    item, `finish_seconds` how long each report took, and `levels` the ratings that people can give. The attacker knows
-    the protocol and its budgets, but not the probabilities that a device calibrates from its own number of ratings.
+    The attacker knows the protocol and its budgets, but not the probabilities that a device calibrates from its own
+    number of ratings.
     """
 
     protocol: GradientProtocol
@@ -39,7 +38,7 @@ class Observation:
     reports: tuple[tuple[MaybeReport, ...], ...] = field(repr=False)  # per victim, per round
     crowd: tuple[tuple[MaybeReport, ...], ...] = field(repr=False)  # per person of a crowd, per round of the last few
     popularity: FloatArray = field(repr=False)  # (n_items,) fraction of *other* people who rated each item
-    finish_seconds: FloatArray | None = field(default=None, repr=False)  # (n_victims, n_rounds)
+    finish_seconds: FloatArray | None = field(default=None, repr=False)  # of each report, (n_victims, n_rounds)
     levels: RatingLevels = WHOLE_STARS  # the ratings that people can give
 
     @property
@@ -94,10 +93,7 @@ class Observation:
 
     @cached_property
     def traces(self) -> tuple[Trace, ...]:
-        """Every victim's reports, each decomposed into the direction of the user vector and one amplitude per item.
-
-        An amplitude is the error of the item times the norm of the user vector.
-        """
+        """Every victim's reports, each decomposed into the direction of the user vector and one amplitude per item."""
         return tuple(trace(self.announcements, reports) for reports in self.reports)
 
     @cached_property

@@ -1,12 +1,12 @@
 """Record a training run: what the server saw, and the private data that attacks try to recover."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
-from hushrec.audit.observation import MaybeReport, Observation
+from hushrec.audit.observation import Observation
 from hushrec.audit.rating_levels import RatingLevels
 from hushrec.audit.statistics import BoolArray
 from hushrec.engines import run_round
@@ -18,10 +18,7 @@ from hushrec.simulation.training_problem import AnyProblem
 
 @dataclass(frozen=True, eq=False)
 class Truth:
-    """The private data of the victims, which attacks try to recover, and the final item vectors.
-
-    Only the code that scores attacks sees it.
-    """
+    """The private data of the victims and the final item vectors, which only the code that scores attacks sees."""
 
     rated: BoolArray = field(repr=False)  # (n_victims, n_items)
     ratings: FloatArray = field(repr=False)  # (n_victims, n_items), NaN where unrated
@@ -35,7 +32,6 @@ class Truth:
 
 
 CROWD_ROUNDS = 20  # number of last rounds in which the crowd's reports are kept
-Round = tuple[ItemVectors, dict[int, MaybeReport]]  # the announcement, and the report of each person
 
 
 def record(
@@ -46,52 +42,33 @@ def record(
     The observation holds all reports of the victims, and the crowd's reports of the last rounds (`CROWD_ROUNDS` of
     them). `popularity` is the fraction of other people who rated each item.
     """
-    announcements: list[ItemVectors] = []
-    reports: list[list[MaybeReport]] = []
-    late: list[list[MaybeReport]] = []
-    for played, (announcement, sent) in _play(problem, victims, crowd):
-        engine = played
-        announcements.append(announcement)
-        reports.append([sent.get(int(user)) for user in victims])
-        late = [*late, [sent.get(int(user)) for user in crowd]][-CROWD_ROUNDS:]
+    engine = CpuEngine(problem, record_users=victims.tolist())
+    first_late = max(1, problem.terms.max_rounds - CROWD_ROUNDS + 1)
+    announcements, reports = list[ItemVectors](), list[dict[int, GradientReport]]()
+    for round_number in range(1, problem.terms.max_rounds + 1):
+        if round_number == first_late:
+            everybody = CpuEngine(problem, record_users=np.union1d(victims, crowd).tolist())
+            everybody.restore(engine.state())
+            engine = everybody
+        announcements.append(ItemVectors(problem.terms, round_number, engine.item_vectors.astype(np.float32)))
+        run_round(engine)
+        reports.append({user: narrow(report) for user, report in engine.recorded.pop().items()})
     observation = Observation(
         problem.protocol(int(victims[0])),
         tuple(announcements),
-        tuple(tuple(row[index] for row in reports) for index in range(len(victims))),
-        tuple(tuple(row[index] for row in late) for index in range(len(crowd))),
+        tuple(tuple(sent.get(user) for sent in reports) for user in victims.tolist()),
+        tuple(tuple(sent.get(user) for sent in reports[first_late - 1 :]) for user in crowd.tolist()),
         popularity,
         levels=RatingLevels.of(problem.values),
     )
-    return observation, truth_of(problem, victims, engine), engine
-
-
-def _play(problem: GradientProblem, victims: IntArray, crowd: IntArray) -> Iterator[tuple[GradientEngine, Round]]:
-    """Train on the CPU engine; after each round, yield the engine, its announcement and the reports of the victims.
-
-    In the last rounds (`CROWD_ROUNDS` of them), the reports of the crowd are yielded, too.
-    """
-    engine = CpuEngine(problem, record_users=[int(user) for user in victims])
-    for round_number in range(1, problem.terms.max_rounds + 1):
-        if round_number == max(1, problem.terms.max_rounds - CROWD_ROUNDS + 1):
-            everybody = CpuEngine(problem, record_users=[int(user) for user in np.union1d(victims, crowd)])
-            everybody.restore(engine.state())
-            engine = everybody
-        announcement = ItemVectors(problem.terms, round_number, engine.item_vectors)
-        run_round(engine)
-        sent: dict[int, MaybeReport] = {user: narrow(report) for user, report in engine.recorded.pop().items()}
-        as_sent = replace(announcement, item_vectors=announcement.item_vectors.astype(np.float32))
-        yield engine, (as_sent, sent)
+    ratings = rating_matrix(problem, victims)
+    truth = Truth(~np.isnan(ratings), ratings, engine.user_vectors[victims], engine.item_vectors)
+    return observation, truth, engine
 
 
 def narrow(report: GradientReport) -> GradientReport:
     """Return the report with gradients in float32, as a device sends them."""
     return replace(report, gradients=report.gradients.astype(np.float32))
-
-
-def truth_of(problem: GradientProblem, victims: Sequence[int] | IntArray, engine: GradientEngine) -> Truth:
-    """Return the victims' ratings and user vectors, and the item vectors, after the last round."""
-    ratings = rating_matrix(problem, victims)
-    return Truth(~np.isnan(ratings), ratings, engine.user_vectors[victims], engine.item_vectors)
 
 
 def rating_matrix(problem: AnyProblem, users: Sequence[int] | IntArray) -> FloatArray:

@@ -35,11 +35,7 @@ class ShownReport(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """What a server can recover from one device's reports: taste, rated items and ratings.
-
-    `direction` is that of the user vector. For each reported item, `beliefs` holds the probability that it is rated,
-    and `ratings` the most likely rating.
-    """
+    """What a server can recover from one device's reports: taste, rated items and ratings."""
 
     direction: FloatArray = field(repr=False)  # of the user vector, length 1
     items: IntArray = field(repr=False)  # all reported items, in increasing order

@@ -12,9 +12,8 @@ item j. A Gaussian model gives the evidence for each x_j while all other x stay 
 because their steps are large compared with the noise.
 """
 
-from dataclasses import dataclass, field
-
 import numpy as np
+from scipy.linalg import block_diag
 
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.audit.rank_one import ReportParts, Trace
@@ -29,19 +28,9 @@ COARSE = 0.005  # error of an amplitude because of the spacing of the candidates
 NORM_ERROR = 0.0005  # relative error of a norm
 
 
-@dataclass(frozen=True, eq=False)
-class Equations:
-    """The linear equations y = A x + noise of one step of the user vector; x_j is 1 if item j is rated, else 0.
-
-    `left` is y, from which the contribution of known ratings has been subtracted. `pulls` is A, with one column per
-    item of unknown existence. `spreads` holds the standard deviations of A's entries over the possible ratings, and
-    `noise` is a covariance matrix.
-    """
-
-    left: FloatArray = field(repr=False)  # y, (n_factors,)
-    pulls: FloatArray = field(repr=False)  # A, (n_factors, n_unknown): the gradient of each item with a mean rating
-    spreads: FloatArray = field(repr=False)  # standard deviation of A over the possible ratings
-    noise: FloatArray = field(repr=False)  # covariance, (n_factors, n_factors)
+# The equations y = A x + noise of one step of the user vector; x_j is 1 if item j is rated, else 0. The arrays are
+# y without known ratings, A for mean ratings, its deviation over the possible ratings, and the covariance of the noise.
+Equations = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
 
 
 def evidence_of_steps(
@@ -51,10 +40,7 @@ def evidence_of_steps(
     chances: FloatArray,
     levels: RatingLevels = WHOLE_STARS,
 ) -> FloatArray:
-    """Return the log-likelihood ratio that each never reported item is rated, `(n_items,)`; 0 for reported items.
-
-    `found` holds the recovered ratings, and `chances` the prior probability that each item is rated.
-    """
+    """Return the log-likelihood ratio that each never reported item is rated, `(n_items,)`; 0 for reported items."""
     scores = np.zeros(len(chances))
     unknown = np.flatnonzero(np.isnan(found.ratings))
     steps = zip(trace.parts[:EARLY_ROUNDS], trace.parts[1:], strict=False)
@@ -70,14 +56,11 @@ def _evidence(steps: list[Equations], chances: FloatArray) -> FloatArray:
 
     If the equations fit worse than their noise predicts, the result is divided by that misfit.
     """
-    pulls, spreads = (np.concatenate([getattr(one, name) for one in steps]) for name in ("pulls", "spreads"))
+    left, pulls, spreads = (np.concatenate(column) for column in list(zip(*steps, strict=True))[:3])
     variance = chances * (1 - chances)
     covariance = (pulls * variance) @ pulls.T + (spreads * chances) @ spreads.T
-    width = len(steps[0].left)
-    for place, one in enumerate(steps):
-        block = slice(place * width, (place + 1) * width)
-        covariance[block, block] += one.noise
-    residual = np.concatenate([one.left for one in steps]) - pulls @ chances
+    covariance += block_diag(*(noise for *_, noise in steps))
+    residual = left - pulls @ chances
     solved = np.linalg.solve(covariance, np.column_stack([residual, pulls]))
     misfit = max(float(residual @ solved[:, 0]) / len(residual), 1.0)
     information = np.einsum("ij,ij->j", pulls, solved[:, 1:])
@@ -116,7 +99,7 @@ def _equations(
         noise += np.eye(len(vector)) * (norm * part.noise / part.strength) ** 2
         noise += np.outer(part.direction, part.direction) * (norm * NORM_ERROR) ** 2
     scale = count / (step_size * terms.data_weight)
-    return Equations(
+    return (
         scale * step - (found.ratings[known] - scores[known]) @ table[known],
         ((levels.mean - scores[unknown])[:, None] * table[unknown]).T,
         levels.deviation * table[unknown].T,

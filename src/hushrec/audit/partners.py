@@ -33,11 +33,7 @@ SEARCH = ((4e-3, np.arange(250)), (5e-4, np.arange(-8, 9)), (6e-5, np.arange(-8,
 def evidence_of_partners(
     trace: Trace, log_odds: FloatArray, reported: BoolArray, announcements: tuple[ItemVectors, ...]
 ) -> FloatArray:
-    """Return the log-likelihood ratio that each never reported item is rated, `(n_items,)`; 0 for reported items.
-
-    `log_odds`, `(n_items,)`, is the evidence from the signs of reported gradients. `reported`, `(n_items,)`, is True
-    for items that were reported.
-    """
+    """Return the log-likelihood ratio that each never reported item is rated, given `log_odds` from signs; else 0."""
     evidence = np.zeros(len(log_odds))
     known, unknown = np.flatnonzero(log_odds > SURE), np.flatnonzero(~reported)
     if len(known) == 0 or len(unknown) == 0:
@@ -57,9 +53,8 @@ def evidence_of_partners(
 def partner_scores(part: ReportParts, norms: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return the score of the rated partner of each unrated item in one report, and its standard deviation.
 
-    Model `bpr` pairs each unrated item with a rated one, its partner; unrated items have negative amplitudes. `norms`,
-    `(n_norms, 1)`, holds candidates for the norm of the user vector. Both results have the shape `(n_norms,
-    n_negative)`. An entry is NaN if the norm is too small to explain the amplitude.
+    Unrated items have negative amplitudes. `norms`, `(n_norms, 1)`, holds candidates for the norm of the user vector.
+    Both results have the shape `(n_norms, n_negative)`; NaN if the norm is too small to explain the amplitude.
     """
     negative = part.amplitudes < -REACH * part.noise
     size = -part.amplitudes[negative]
@@ -70,9 +65,8 @@ def partner_scores(part: ReportParts, norms: FloatArray) -> tuple[FloatArray, Fl
 def likeliest_norm(part: ReportParts, scores: FloatArray, known: IntArray, share: float) -> float | None:
     """Return the norm of the user vector under which the scores of partners are most likely; None if noise hides them.
 
-    A partner is the rated item with which model `bpr` pairs an unrated item. `scores` holds the scores of all items. A
-    partner's score is modelled as a draw from those of the `known` items with probability `share`, otherwise from all.
-    The search goes from a coarse grid of norms with a coarsely smoothed density to finer ones.
+    A partner's score is modelled as a draw from those of the `known` items with probability `share`, otherwise from
+    `scores`, those of all items. The search goes from a coarse grid of norms and a smooth density to finer ones.
     """
     largest = float(np.abs(part.amplitudes).max())
     deviation = partner_scores(part, 1.5 * np.array([[largest]]))[1]
@@ -103,10 +97,9 @@ Explained = tuple[FloatArray, IntArray, IntArray]  # densities, items, and the n
 def _explained(part: ReportParts, scores: FloatArray, known: IntArray, possible: IntArray, share: float) -> Explained:
     """Return the items that may be the partner of each unrated item in one report, with a density for each.
 
-    A partner is the rated item with which model `bpr` pairs an unrated item. `scores` holds the scores of all items,
-    `known` the items known to be rated, and `possible` those that may be partners; `likeliest_norm` explains `share`.
-    The density is that of the partner's estimated score if the item is the partner. The densities and the items (as
-    indices into `possible`) of all partners are concatenated. The last array has the number of items for each partner.
+    `likeliest_norm` explains `scores`, `known` and `share`, and `possible` holds the items that may be partners. The
+    density is that of the partner's estimated score if the item is the partner. The densities and the items (as indices
+    into `possible`) of all partners are concatenated. The last array has the number of items for each partner.
     """
     norm = likeliest_norm(part, scores, known, share)
     if norm is None:
@@ -127,8 +120,7 @@ def _explained(part: ReportParts, scores: FloatArray, known: IntArray, possible:
 def _mixture(explained: list[Explained], n_items: int, chance: float) -> FloatArray:
     """Return, for each item, the log-likelihood ratio of "a fraction `chance` of partners is this item" to "none is".
 
-    A partner is the rated item with which model `bpr` pairs an unrated item. The mixture weights of the other items are
-    fitted by expectation maximization.
+    The mixture weights of the other items are fitted by expectation maximization.
     """
     densities, places, counts = (np.concatenate(column) for column in zip(*explained, strict=True))
     table = csr_array((densities, places, np.append(0, np.cumsum(counts))), shape=(len(counts), n_items))

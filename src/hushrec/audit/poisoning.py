@@ -7,8 +7,7 @@ import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.audit.devices import make_device, report_of
-from hushrec.audit.findings import Finding
-from hushrec.audit.statistics import share_interval
+from hushrec.audit.findings import Finding, Subject
 from hushrec.client import Client
 from hushrec.engines.gradient import GradientEngine, GradientProblem
 from hushrec.errors import RemoteProtocolError
@@ -49,10 +48,7 @@ class Promoter:
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """A trained model, and the people who take part in a few more rounds, some of them as promoters of an item.
-
-    `target` is the promoted item, and `last_round` the number of the last training round.
-    """
+    """A trained model, and the people who take part in a few more rounds, some of them as promoters of an item."""
 
     problem: GradientProblem
     user_vectors: FloatArray
@@ -82,26 +78,14 @@ def attack_integrity(problem: GradientProblem, engine: GradientEngine, *, rng: n
     ):
         for share in SHARES:
             shown, n_honest = exposure(stage, share, bound, rounds)
-            findings.append(
-                Finding(
-                    protocol=problem.protocol(0).name,
-                    name=f"promotion by {share:.0%} of devices in {rounds} rounds, {label}",
-                    target="integrity",
-                    metric="exposure_at_10",
-                    value=shown / n_honest,
-                    interval=share_interval(shown, n_honest),
-                    chance=alone,
-                    claim="none: poisoning is not covered",
-                )
-            )
+            name = f"promotion by {share:.0%} of devices in {rounds} rounds, {label}"
+            subject = Subject(problem.protocol(0).name, name, "integrity", "none: poisoning is not covered")
+            findings.append(subject.share("exposure_at_10", shown, n_honest, chance=alone))
     return findings
 
 
 def exposure(stage: Stage, share: float, bound: float, rounds: int) -> tuple[int, int]:
-    """Run `rounds` rounds with promoters; return two numbers of honest people: with the item in their top ten, and all.
-
-    `share` is the fraction of promoters, and `bound` the norm bound: the largest gradient norm that the server accepts.
-    """
+    """Return the numbers of honest people with the item in their top ten, and of all, after rounds with promoters."""
     n_promoters = round(share * len(stage.people))
     liars, honest = np.split(stage.people, [n_promoters])
     devices: dict[int, Client | Promoter] = {int(user): trained_device(stage, int(user)) for user in honest}
@@ -111,7 +95,12 @@ def exposure(stage: Stage, share: float, bound: float, rounds: int) -> tuple[int
     side = GradientServer(stage.problem.terms, stage.problem.model, stage.item_vectors, max_gradient_norm=bound)
     server = Server(side, devices, round_number=stage.last_round)
     for _ in range(rounds):
-        _play_round(server, devices)
+        server.start_round()
+        for user, device in devices.items():
+            with suppress(RemoteProtocolError):  # the server refuses honest reports that exceed a tight bound
+                message: ItemVectors = server.inbox(user)  # type: ignore[assignment]
+                server.receive(user, server.address, device.report(server.address, message))
+        server.close_phase()
     clients = [device for device in devices.values() if isinstance(device, Client)]
     shown = sum(stage.target in _recommended(device, side, stage) for device in clients)
     return int(shown), len(clients)
@@ -123,16 +112,6 @@ def _recommended(device: Client, side: GradientServer, stage: Stage) -> IntArray
     return device.recommend(stage.problem.model.predict(device.private_state()["user_vector"], rows), TOP)
 
 
-def _play_round(server: Server, devices: dict[int, Client | Promoter]) -> None:
-    server.start_round()
-    address = server.address
-    for user, device in devices.items():
-        with suppress(RemoteProtocolError):  # the server refuses honest reports that exceed a tight bound
-            message: ItemVectors = server.inbox(user)  # type: ignore[assignment]
-            server.receive(user, address, device.report(address, message))
-    server.close_phase()
-
-
 def trained_device(stage: Stage, user: int) -> Client:
     """Return a device that holds one person's trained user vector and has not drawn its permanent bits yet."""
     device = make_device(stage.problem, user, seed=stage.problem.seed + 3)
@@ -142,11 +121,7 @@ def trained_device(stage: Stage, user: int) -> Client:
 
 
 def honest_norm(stage: Stage) -> float:
-    """Return the 99th percentile, over honest devices, of the norm of the longest gradient in a report.
-
-    All people of `stage` are taken as honest. The longest gradient matters because a server refuses a whole report if
-    one gradient exceeds the norm bound.
-    """
+    """Return the 99th percentile, over the people of `stage`, of the norm of the longest gradient in a report."""
     announcement = ItemVectors(stage.problem.terms, stage.last_round + 1, stage.item_vectors)
     reports = [report_of(trained_device(stage, int(user)), announcement) for user in stage.people]
     longest = [np.linalg.norm(report.gradients, axis=1).max() for report in reports if report is not None]

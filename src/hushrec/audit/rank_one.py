@@ -22,20 +22,16 @@ ALIKE = 0.85  # mean squared cosine of people's vectors with the public directio
 
 @dataclass(frozen=True, eq=False)
 class ReportParts:
-    """One report, decomposed into the direction û of the user vector and one amplitude (error times ‖u‖) per item.
-
-    `scores` holds û·v and `item_norms` ‖v‖ of each item vector v. `mean_pull` is the mean of amplitude times v, and
-    `noise` the standard deviation of an amplitude's noise.
-    """
+    """One report, decomposed into the direction û of the user vector and one amplitude (error times ‖u‖) per item."""
 
     round_number: int
     items: IntArray = field(repr=False)
     amplitudes: FloatArray = field(repr=False)  # e ‖u‖
     direction: FloatArray = field(repr=False)  # û
-    scores: FloatArray = field(repr=False)  # û·v of each item
-    item_norms: FloatArray = field(repr=False)
-    mean_pull: FloatArray = field(repr=False)  # mean of a v over the items
-    noise: float  # deviation of an amplitude
+    scores: FloatArray = field(repr=False)  # û·v of each item vector v
+    item_norms: FloatArray = field(repr=False)  # ‖v‖
+    mean_pull: FloatArray = field(repr=False)  # mean of amplitude times v over the items
+    noise: float  # standard deviation of an amplitude's noise
 
     @property
     def strength(self) -> float:
@@ -114,10 +110,7 @@ def without_prior(announcement: ItemVectors, report: GradientReport) -> tuple[Fl
 
 
 def first_direction(rows: FloatArray, start: FloatArray | None = None) -> FloatArray:
-    """Return the first right singular vector of `rows`, by power iteration from `start` (by default the longest row).
-
-    If 30 steps do not converge, the vector is computed by an eigendecomposition.
-    """
+    """Return the first right singular vector of `rows`, by power iteration from `start` (default: the longest row)."""
     direction = rows[np.argmax(np.einsum("ij,ij->i", rows, rows))] if start is None else start
     direction = direction / (np.linalg.norm(direction) + 1e-300)
     for _ in range(30):
@@ -132,10 +125,7 @@ def first_direction(rows: FloatArray, start: FloatArray | None = None) -> FloatA
 
 
 def stacked_direction(parts: Sequence[ReportParts]) -> FloatArray:
-    """Return one unit vector that combines the directions of several reports, each weighted by its precision.
-
-    A direction is that of the user vector, as one report reveals it.
-    """
+    """Return one unit vector that combines the directions of several reports, each weighted by its precision."""
     rows = np.array([part.direction * part.strength / part.noise for part in parts])
     direction = first_direction(rows, parts[-1].direction)
     return direction if direction @ parts[-1].direction >= 0 else -direction

@@ -38,14 +38,11 @@ OUTLIERS = 0.05  # fraction of rounds whose c may be wrong
 
 @dataclass(frozen=True, eq=False)
 class RecoveredRatings:
-    """The ratings recovered from one person's reports; an item never reported has log odds 0 and rating NaN.
-
-    `log_odds` is the evidence that each item is rated. `norms` has the norm of the user vector in each report.
-    """
+    """The ratings recovered from one person's reports; an item never reported has log odds 0 and rating NaN."""
 
     log_odds: FloatArray = field(repr=False)  # (n_items,) evidence that the item is rated, in nats
     ratings: FloatArray = field(repr=False)  # (n_items,) likeliest rating if rated, NaN if never reported
-    norms: FloatArray = field(repr=False)  # ‖u‖ per report
+    norms: FloatArray = field(repr=False)  # norm ‖u‖ of the user vector in each report
 
 
 def recover_ratings(
@@ -82,11 +79,7 @@ def recover_ratings(
 
 
 def _likely_norm(parts: tuple[ReportParts, ...], laws: list[ErrorLaw], mean_rating: float) -> float:
-    """Return a rough estimate of the norm ‖u‖ of the user vector, with which the mean prediction is `mean_rating`.
-
-    A prediction is ‖u‖ û·v, where û is the direction of u. Reports are weighted by the precision of û, because a report
-    without real errors has a random direction.
-    """
+    """Return a rough norm ‖u‖ with which the mean prediction is `mean_rating`; precise reports have more weight."""
     sure = [(part.strength / part.noise) ** 2 for part in parts]
     mean_score = abs(float(np.average([usual(part.scores) for part in parts], weights=sure)))
     if mean_score > 0.05:
@@ -96,18 +89,12 @@ def _likely_norm(parts: tuple[ReportParts, ...], laws: list[ErrorLaw], mean_rati
 
 @dataclass(frozen=True, eq=False)
 class Pass:
-    """The result of one pass over all reports of a person, which estimates the norm of the user vector in each.
+    """The result of one pass over all reports of a person, which estimates the norm of the user vector in each."""
 
-    `evidence`, `(n_items, n_levels)`, is the log-likelihood ratio of "the item has this rating" to "its errors are
-    fake". `norms` has the norm of the user vector in each report. `trust` is the probability that the norm from which
-    the first pass started is right. `log_likelihood` says how well the estimated norms explain all amplitudes; of
-    several passes with different starts, the one with the largest value is used.
-    """
-
-    evidence: FloatArray
-    norms: FloatArray
-    trust: float
-    log_likelihood: float
+    evidence: FloatArray  # (n_items, n_levels), log-likelihood ratio of "it has this rating" to "its errors are fake"
+    norms: FloatArray  # ‖u‖ in each report
+    trust: float  # the probability that the norm from which the first pass started is right
+    log_likelihood: float  # how well the norms explain all amplitudes; of several passes, the largest is used
 
 
 def _search_norm(
@@ -149,12 +136,10 @@ def _run_pass(
 ) -> Pass:
     """Estimate the norm ‖u‖ of the user vector in each report, and add up the evidence about ratings of all reports.
 
-    `evidence`, `(n_items, n_levels)`, is ln(P(amplitudes | the item has this rating) / P(amplitudes | its errors are
-    fake)), and `trust` the probability that the norm from which the first pass started is right. The pass goes from the
-    last report to the first. With `chained`, the search for the norm of a report starts from the norm of the following
-    report, and uses the evidence that this pass has added up so far. Otherwise the search starts from the report's
-    entry of `norms`, and uses the given evidence. `widths` is the range of ln ‖u‖ on both sides of the start, and the
-    number of candidates in it.
+    `evidence` and `trust` are fields of `Pass`. The pass goes from the last report to the first. With `chained`, the
+    search for the norm of a report starts from the norm of the following report, and uses the evidence that this pass
+    has added up so far. Otherwise it starts from the report's entry of `norms`, and uses the given evidence. `widths`
+    is the range of ln ‖u‖ on both sides of the start, and the number of candidates in it.
     """
     width, count = widths
     offsets = np.linspace(-width, width, count)
@@ -205,11 +190,7 @@ def _grid_density(
 
 
 def _spread(part: ReportParts, c: FloatArray, coarseness: float) -> FloatArray:
-    """Return the standard deviation of each recovered rating, due to noise in the report.
-
-    `c` holds norms of the user vector. `coarseness` (`RatingLevels.coarseness`) is a standard deviation that adds to
-    that of the noise; it is 0 unless the scale is continuous.
-    """
+    """Return the standard deviation of each rating recovered with norm `c`, due to noise and the scale's coarseness."""
     own = (part.noise / c) ** 2 + (c * part.noise * part.item_norms / part.strength) ** 2 + FLOOR**2
     return np.asarray(np.sqrt(own + coarseness**2))
 
@@ -274,10 +255,7 @@ def ratings_of_report(part: ReportParts, levels: RatingLevels = WHOLE_STARS, noi
 
 
 def usual(values: FloatArray) -> float:
-    """Return the mean without the lowest and the highest tenth.
-
-    A malicious server may enlarge one row of the table, which must not dominate the mean.
-    """
+    """Return the mean without the lowest and the highest tenth, which a malicious server may have enlarged."""
     return float(trim_mean(values, 0.1))
 
 

@@ -21,10 +21,7 @@ FINE = 21  # number of levels that approximate a continuous scale
 
 @dataclass(frozen=True, eq=False)
 class RatingLevels:
-    """The values that a rating can take (levels), mapped to 1 to 5 and increasing, with their expected frequencies.
-
-    `shares` holds the frequencies, which are public knowledge about ratings of films, not computed from the data.
-    """
+    """The values that a rating can take (levels), on 1 to 5 and increasing, with public expected frequencies."""
 
     values: FloatArray = field(repr=False)
     shares: FloatArray = field(repr=False)
@@ -32,10 +29,7 @@ class RatingLevels:
 
     @staticmethod
     def of(ratings: FloatArray) -> "RatingLevels":
-        """Return the levels (different values) that occur in these ratings.
-
-        If only one level occurs, return whole stars. If more than `MOST_LEVELS` occur, return a continuous scale.
-        """
+        """Return the levels that occur in these ratings: whole stars if only one does, continuous if very many do."""
         values = np.unique(ratings)
         if len(values) < 2:
             return WHOLE_STARS

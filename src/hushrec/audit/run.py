@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from hushrec.arrays import IntArray
 from hushrec.audit.attacks import Attack
 from hushrec.audit.attacks.combined import EXISTENCE
 from hushrec.audit.attacks.existence import ConsistentRatings, OppositeDirections, PartnersOfPairs, SelectionAverage
@@ -16,9 +15,9 @@ from hushrec.audit.attacks.person import PersonFromReports
 from hushrec.audit.attacks.taste import MODEL
 from hushrec.audit.attacks.value import VALUE
 from hushrec.audit.canaries import judge_canaries, plant
-from hushrec.audit.devices import Clock, replay
+from hushrec.audit.devices import Clock, People, replay
 from hushrec.audit.difference import attack_difference
-from hushrec.audit.findings import TARGETS, Finding, worst
+from hushrec.audit.findings import TARGETS, Finding, Subject, worst
 from hushrec.audit.judge import FALSE_RATES, judge, judge_linkage, judge_people, mean_roc
 from hushrec.audit.malicious import attack_by_marks, attack_devices
 from hushrec.audit.observation import Observation
@@ -34,10 +33,7 @@ from hushrec.protocols import PROTOCOLS, find_protocol, protocols_of
 from hushrec.simulation.run import task_problem
 from hushrec.simulation.settings import Settings
 
-Progress = Callable[
-    [str, str, int, int], None
-]  # called with the protocol, the current step's name, its number, and all
-People = dict[str, IntArray]
+Progress = Callable[[str, str, int, int], None]  # called with the protocol, the step's name, its number, and all
 Task = tuple[Ratings, Settings, int, People | None, Clock | None]
 Outcome = tuple[list[Finding], dict[str, Any]]
 
@@ -119,22 +115,20 @@ def audit(
     n_people = min(len(task_problem(chosen.make_task(ratings), chosen).active_users) for chosen in settings)
     n_victims = check_people(n_people, min(USUAL, n_people // 2) if n_victims is None else n_victims)
     tasks: list[Task] = [(ratings, chosen, n_victims, people, clock) for chosen in settings]
-    if run_all is None:
-        results = [Bench(*task, progress or (lambda *_: None)).run() for task in tasks]
-    else:
-        results = run_all(tasks)
-    findings = [finding for found, _ in results for finding in found]
-    curves = {chosen.protocol: drawn for chosen, (_, drawn) in zip(settings, results, strict=True)}
+    outcomes = run_all(tasks) if run_all else [Bench(*task, progress or silent).run() for task in tasks]
+    findings = [finding for found, _ in outcomes for finding in found]
     columns = {chosen.protocol: chosen for chosen in settings}
+    curves = {label: drawn for label, (_, drawn) in zip(columns, outcomes, strict=True)}
     shape = {name: settings[0].options[name] for name in ("rounds", "factors")}
     return Audit(findings, curves, {**describe(ratings, columns, n_victims), **shape})
 
 
-def describe(ratings: Ratings, columns: dict[str, Settings], n_victims: int) -> dict[str, Any]:
-    """Return the entries of an audit's record about its data, model, people, rating scale and budgets.
+def silent(protocol: str, step: str, number: int, steps: int) -> None:
+    """Show no progress."""
 
-    `columns` holds the settings of each audited run by its name.
-    """
+
+def describe(ratings: Ratings, columns: dict[str, Settings], n_victims: int) -> dict[str, Any]:
+    """Return the entries of an audit's record about its data and settings; `columns` holds settings by name."""
     first = next(iter(columns.values()))
     values = ratings.values
     if values is not None and ratings.scale is not None:
@@ -150,11 +144,7 @@ def describe(ratings: Ratings, columns: dict[str, Settings], n_victims: int) -> 
 
 
 def check_people(n_people: int, n_victims: int) -> int:
-    """Return `n_victims`, or raise `ParameterError` if it is too small or above half of all people.
-
-    `n_people` is the number of all people. The attacks need those who are not attacked for the popularity of items, for
-    canaries and as a crowd.
-    """
+    """Return `n_victims`; raise `ParameterError` if it is too small, or above half of the `n_people` people."""
     if n_people < 2 * FEWEST:
         raise ParameterError(f"an audit needs at least {2 * FEWEST} people, got {n_people}. Use more data.")
     if n_victims < FEWEST:
@@ -169,7 +159,7 @@ def check_people(n_people: int, n_victims: int) -> int:
 
 def run_task(task: Task) -> Outcome:
     """Audit one protocol in a worker process, without progress messages."""
-    return Bench(*task, lambda *_: None).run()
+    return Bench(*task).run()
 
 
 def audited_protocols(model: str) -> list[str]:
@@ -218,7 +208,7 @@ class Bench:
         n_victims: int,
         people: People | None,
         clock: Clock | None,
-        progress: Progress,
+        progress: Progress = silent,
     ) -> None:
         self.settings = settings
         self.people = people
@@ -274,30 +264,26 @@ class Bench:
         return found + self._linkage(observation)
 
     def _linkage(self, observation: Observation) -> list[Finding]:
-        """Return how often an attack links two consecutive reports, and two enrolments, of the same person.
-
-        For the second finding, people leave before the last rounds and enrol again.
-        """
+        """Return how often an attack links two consecutive reports, and two enrolments, of the same person."""
         rounds = LinkRounds()
         if not rounds.applies_to(observation):
             return []
         back = min(RETURNED_ROUNDS, observation.n_rounds // 2)
         before, late = observation.first_rounds(observation.n_rounds - back), observation.last_rounds(back)
         after = replay(self.problem, late, self.victims, seed=self.problem.seed + 5)
-        enrolments = LinkEnrolments()
-        name = observation.protocol.name
+        enrolments, name = LinkEnrolments(), observation.protocol.name
         return [
-            judge_linkage(rounds, name, rounds.scores(observation)),
-            judge_linkage(enrolments, name, enrolments.scores(before, after)),
+            judge_linkage(Subject.of(rounds, name), rounds.scores(observation)),
+            judge_linkage(Subject.of(enrolments, name), enrolments.scores(before, after)),
         ]
 
     def _people(self, observation: Observation) -> list[Finding]:
         if self.people is None:
             return []
-        attack = PersonFromReports()
         attributes = {name: labels[self.crowd] for name, labels in self.people.items()}
-        kernel = attack.kernel(observation)
-        return judge_people(attack, observation.protocol.name, kernel, attributes, rng=self._draws(3))
+        attack = PersonFromReports()
+        subject = Subject.of(attack, observation.protocol.name)
+        return judge_people(subject, attack.kernel(observation), attributes, rng=self._draws(3))
 
     def _active(self, observation: Observation) -> list[Finding]:
         few = self.victims[:20]

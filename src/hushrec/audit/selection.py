@@ -41,10 +41,7 @@ def likeliest_count(counts: IntArray, n_rounds: int, selection: Selection, terms
 
 @lru_cache(maxsize=16)
 def _count_table(n_rounds: int, selection: Selection, terms: Terms) -> tuple[IntArray, FloatArray]:
-    """Return candidates for a person's number of ratings h, and ln P(an item is reported k times | h) for each.
-
-    The second array has one row per candidate and the columns k = 0, …, n_rounds.
-    """
+    """Return candidates for a person's number of ratings h, and ln P(an item is reported k times | h), `(n_h, n_k)`."""
     numbers = np.arange(n_rounds + 1)
     possible, rows = [], []
     for h in np.unique(np.rint([1, 2, 3, *np.geomspace(4, max(terms.n_items / 2, 5), 96)]).astype(np.int64)):

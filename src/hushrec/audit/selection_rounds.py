@@ -25,18 +25,13 @@ ROUNDS = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)
 
 @dataclass(frozen=True)
 class SelectionPoint:
-    """The mean AUC over people of the attack on selections after a number of rounds.
-
-    `with_permanent_bits` is the AUC if each round's selection is drawn from permanent bits, and `without` if each round
-    draws anew. `interval` is the confidence interval of `with_permanent_bits`, and `ceiling` the largest AUC that ε_P
-    allows.
-    """
+    """The mean AUC over people of the attack on selections after a number of rounds."""
 
     rounds: int
-    with_permanent_bits: float
-    interval: tuple[float, float]
-    ceiling: float
-    without: float
+    with_permanent_bits: float  # if each round's selection is drawn from permanent bits
+    interval: tuple[float, float]  # confidence interval of `with_permanent_bits`
+    ceiling: float  # the largest AUC that ε_P allows
+    without: float  # if each round draws anew
 
 
 def selection_curve(
@@ -83,8 +78,7 @@ def _areas(
 ) -> tuple[float, float]:
     """Return two AUCs for one person: with permanent bits, and without them, if every round draws its items anew.
 
-    `rated` holds the rated items, `counted` those within the profile cap, `chances` the selection probabilities, and
-    `bits` the permanent bits of all items.
+    `rated` holds the rated items, and `counted` those within the profile cap.
     """
     labels, own = np.zeros((2, len(bits)), dtype=bool)
     labels[rated] = own[counted] = True

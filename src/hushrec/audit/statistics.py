@@ -31,10 +31,7 @@ def auc(scores: FloatArray, labels: BoolArray) -> float:
 
 
 def rate_at(scores: FloatArray, labels: BoolArray, false_rate: float = 0.01) -> float:
-    """Return the true-positive rate at the given false-positive rate, by linear interpolation of the ROC curve.
-
-    Linear interpolation is the rate of an attacker who breaks ties at random.
-    """
+    """Return the true-positive rate at a false-positive rate; ties are broken at random (linear interpolation)."""
     false_rates, true_rates = roc(scores, labels)
     return float(np.interp(false_rate, false_rates, true_rates))
 
@@ -148,10 +145,7 @@ class KernelRidge:
         self._values = np.maximum(values, 0)
 
     def scores(self, targets: FloatArray, asked: IntArray) -> FloatArray:
-        """Return the predicted labels of the rows `asked`, given the labels `targets` of the known rows.
-
-        `targets` has one row per known row, and the result one per row of `asked`. Both have one column per label.
-        """
+        """Return the predicted labels of the rows `asked`, from the labels `targets` of the known rows, as columns."""
         offset = targets.mean(axis=0)
         projected = self._vectors.T @ (targets - offset)
         best, weights = math.inf, np.zeros_like(targets)

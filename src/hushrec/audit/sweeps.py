@@ -27,10 +27,7 @@ PEOPLE = 30  # number of people to attack
 
 
 def check_sweeps(settings: Sequence[Settings], kinds: Sequence[str]) -> None:
-    """Raise `ParameterError` if a sweep of `kinds` ("noise" or "budget") is not possible. Call it before a long audit.
-
-    The sweeps run under the last of `settings`, which must use model `mf`.
-    """
+    """Raise `ParameterError` if a sweep of `kinds` cannot run under the last of `settings`. Call it before an audit."""
     last = settings[-1]
     for kind in kinds:
         if kind not in SWEEPS:

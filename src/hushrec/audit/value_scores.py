@@ -18,20 +18,14 @@ from hushrec.audit.rating_levels import RatingLevels
 
 @dataclass(frozen=True)
 class ValueScore:
-    """The scoring of guessed ratings on the scale `levels`.
-
-    `blind` is the guess for a rating that the attack does not guess.
-    """
+    """The scoring of guessed ratings on the scale `levels`."""
 
     levels: RatingLevels
-    blind: float
+    blind: float  # the guess for a rating that the attack does not guess
 
     @staticmethod
     def on(ratings: FloatArray, levels: RatingLevels) -> "ValueScore":
-        """Return the scoring for attacks on these ratings.
-
-        The blind guess is their most common value or, on a continuous scale, their median.
-        """
+        """Return the scoring of ratings: the blind guess is their mode or, on a continuous scale, their median."""
         return ValueScore(levels, float(np.median(ratings)) if levels.continuous else most_common(ratings))
 
     @property

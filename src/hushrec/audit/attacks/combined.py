@@ -7,31 +7,17 @@ import numpy as np
 from scipy.special import expit
 
 from hushrec.arrays import FloatArray
-from hushrec.audit.attacks import Attack
-from hushrec.audit.attacks.existence import (
-    AveragedErrors,
-    ConsistentRatings,
-    ErrorLikelihood,
-    ErrorSize,
-    OppositeDirections,
-    PartnersOfPairs,
-    Popularity,
-    SelectionAverage,
-    StepsOfTheVector,
-)
+from hushrec.audit.attacks import Attack, existence
 from hushrec.audit.observation import Observation
 
 
 @dataclass(frozen=True)
 class WithPopularity:
-    """An attack that adds the scores of another attack (log-likelihood ratios) to the log odds of item popularity.
-
-    `base` is the other attack, and `added` is appended to its name.
-    """
+    """An attack that adds the scores of another attack (log-likelihood ratios) to the log odds of item popularity."""
 
     base: Attack
     target: ClassVar[str] = "existence"
-    added: ClassVar[str] = " + popularity"
+    added: ClassVar[str] = " + popularity"  # to the name of the other attack
 
     @property
     def name(self) -> str:
@@ -50,10 +36,7 @@ class WithPopularity:
 
 @dataclass(frozen=True)
 class LikeMinded(WithPopularity):
-    """An attack like `WithPopularity`, with the popularity of items among people who are similar to the victim.
-
-    `base` is the attack whose scores are used, and `added` is appended to its name.
-    """
+    """An attack like `WithPopularity`, with the popularity of items among people who are similar to the victim."""
 
     added: ClassVar[str] = " + like-minded people"
 
@@ -72,10 +55,7 @@ class LikeMinded(WithPopularity):
 
 @dataclass(frozen=True)
 class NeverReported(WithPopularity):
-    """Another attack (`base`), scored only on the items that the victim never reported.
-
-    All other items have the score NaN. `added` is appended to the name of the other attack.
-    """
+    """Another attack, scored only on the items that the victim never reported; other items have the score NaN."""
 
     added: ClassVar[str] = ", items never reported"
 
@@ -90,31 +70,30 @@ class NeverReported(WithPopularity):
         return np.where(observation.selection_counts > 0, np.nan, observation.guessed_by(self.base))
 
 
+_STEPS, _SIGNS, _PARTNERS = existence.StepsOfTheVector(), existence.OppositeDirections(), existence.PartnersOfPairs()
+_OTHERS: tuple[Attack, ...] = (
+    existence.SelectionAverage(),
+    existence.ErrorSize(),
+    existence.ErrorLikelihood(),
+    existence.AveragedErrors(),
+    existence.ConsistentRatings(),
+)
 EXISTENCE: tuple[Attack, ...] = (
-    Popularity(),
-    SelectionAverage(),
-    WithPopularity(SelectionAverage()),
-    ErrorSize(),
-    WithPopularity(ErrorSize()),
-    ErrorLikelihood(),
-    WithPopularity(ErrorLikelihood()),
-    AveragedErrors(),
-    WithPopularity(AveragedErrors()),
-    ConsistentRatings(),
-    WithPopularity(ConsistentRatings()),
-    StepsOfTheVector(),
-    LikeMinded(StepsOfTheVector()),
-    OppositeDirections("opposite directions, one upload", last_only=True),
-    OppositeDirections(),
-    WithPopularity(OppositeDirections()),
-    LikeMinded(OppositeDirections()),
-    PartnersOfPairs(),
-    LikeMinded(PartnersOfPairs()),
-    NeverReported(Popularity()),
-    NeverReported(StepsOfTheVector()),
-    NeverReported(WithPopularity(StepsOfTheVector())),
-    NeverReported(LikeMinded(StepsOfTheVector())),
-    NeverReported(LikeMinded(OppositeDirections())),
-    NeverReported(PartnersOfPairs()),
-    NeverReported(LikeMinded(PartnersOfPairs())),
+    existence.Popularity(),
+    *(attack for base in _OTHERS for attack in (base, WithPopularity(base))),
+    _STEPS,
+    LikeMinded(_STEPS),
+    existence.OppositeDirections("opposite directions, one upload", last_only=True),
+    _SIGNS,
+    WithPopularity(_SIGNS),
+    LikeMinded(_SIGNS),
+    _PARTNERS,
+    LikeMinded(_PARTNERS),
+    NeverReported(existence.Popularity()),
+    NeverReported(_STEPS),
+    NeverReported(WithPopularity(_STEPS)),
+    NeverReported(LikeMinded(_STEPS)),
+    NeverReported(LikeMinded(_SIGNS)),
+    NeverReported(_PARTNERS),
+    NeverReported(LikeMinded(_PARTNERS)),
 )

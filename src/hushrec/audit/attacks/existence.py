@@ -7,6 +7,7 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from hushrec.arrays import FloatArray
+from hushrec.audit.attacks import OnRuns
 from hushrec.audit.crowd import SHARPNESS, TYPICAL_SIZES
 from hushrec.audit.observation import Observation
 from hushrec.audit.own_steps import evidence_of_steps
@@ -18,20 +19,17 @@ UNEXPLAINED = 1.0  # evidence, in nats, that is subtracted for the noise of an a
 SURE = 5.0  # largest evidence, in nats, of one report of an item, because directions are sometimes wrong
 
 
-class Existence:
-    """The base class of attacks on existence, which apply to every run unless they say otherwise."""
+class Existence(OnRuns):
+    """The base class of attacks on existence."""
 
     target: ClassVar[str] = "existence"
 
-    def applies_to(self, observation: Observation) -> bool:
-        return True
-
 
 class OfErrors(Existence):
-    """The base class of attacks that tell real errors from fake ones, under `mf` and protocols that select items."""
+    """The base class of attacks that tell real errors from fake ones."""
 
-    def applies_to(self, observation: Observation) -> bool:
-        return observation.protocol.selection is not None and observation.terms.model == "mf"
+    models = ("mf",)
+    selects = True
 
 
 @dataclass(frozen=True)
@@ -47,10 +45,7 @@ class Popularity(Existence):
 
 @dataclass(frozen=True)
 class SelectionAverage(Existence):
-    """An attack that scores an item by the number of rounds in which it was reported.
-
-    With randomized selection the score is the log-likelihood ratio of "rated" to "unrated" given that number.
-    """
+    """An attack that scores items by how often they are reported, as a log-likelihood ratio if selection is random."""
 
     name: str = "selection average"
     claim: str = "selections of all rounds cost at most epsilon_p, profile level"
@@ -71,11 +66,7 @@ class SelectionAverage(Existence):
 
 @dataclass(frozen=True)
 class ErrorSize(OfErrors):
-    """An attack that looks for large errors: fake errors lie within [−α, α], real errors may be larger.
-
-    The score of an item increases with its largest amplitude (error times ‖u‖), relative to the typical amplitude of
-    the round.
-    """
+    """An attack on large errors, which only real errors can be: an item's largest amplitude against the typical one."""
 
     name: str = "error size"
     claim: str = "Theorem 3: fakes pass for real errors"
@@ -91,10 +82,7 @@ class ErrorSize(OfErrors):
 
 @dataclass(frozen=True)
 class ErrorLikelihood(OfErrors):
-    """An attack that scores items by the log-likelihood ratio of "real error" to "fake error", added up over rounds.
-
-    Real errors are modelled as normal, and fake errors as truncated normal (`error_laws`).
-    """
+    """An attack that adds up ln(density of real errors / density of fake errors) over rounds (see `error_laws`)."""
 
     name: str = "error likelihood"
     claim: str = "Theorem 3: fakes pass for real errors"
@@ -146,10 +134,7 @@ class ConsistentRatings(OfErrors):
 
 @dataclass(frozen=True)
 class StepsOfTheVector(OfErrors):
-    """An attack that adds evidence about items never reported to the scores of `ConsistentRatings`.
-
-    A device learns from all its ratings, so the steps of its user vector between rounds depend on these items, too.
-    """
+    """An attack like `ConsistentRatings`, with evidence on items never reported from the steps of the user vector."""
 
     name: str = "consistent ratings and steps"
     claim: str = "a rating that is not reported leaves no trace"
@@ -157,12 +142,8 @@ class StepsOfTheVector(OfErrors):
     def guess(self, observation: Observation) -> FloatArray:
         chances = np.clip(observation.popularity, 1e-3, 0.9)
         found = zip(observation.traces, observation.recovered, strict=True)
-        return np.array(
-            [
-                one.log_odds + evidence_of_steps(trace, one, observation.announcements, chances, observation.levels)
-                for trace, one in found
-            ]
-        )
+        sent, levels = observation.announcements, observation.levels
+        return np.array([one.log_odds + evidence_of_steps(trace, one, sent, chances, levels) for trace, one in found])
 
 
 @dataclass(frozen=True)
@@ -173,12 +154,10 @@ class OppositeDirections(Existence):
     `last_only`, in the last report.
     """
 
+    models = ("bpr",)
     name: str = "opposite directions"
     claim: str = "SD-BPRMF hides which items are rated"
     last_only: bool = False
-
-    def applies_to(self, observation: Observation) -> bool:
-        return observation.terms.model == "bpr"
 
     def guess(self, observation: Observation) -> FloatArray:
         scores = np.zeros((observation.n_victims, observation.terms.n_items))
@@ -191,18 +170,12 @@ class OppositeDirections(Existence):
 
 @dataclass(frozen=True)
 class PartnersOfPairs(Existence):
-    """An attack that adds evidence about items never reported to the scores of `OppositeDirections` (see `partners`).
+    """An attack that adds evidence about items never reported to that of `OppositeDirections` (see `partners`)."""
 
-    Model `bpr` trains on pairs of a rated and an unrated item. The gradient of the unrated item reveals the score û·v
-    of its rated partner, with noise, where û is the direction of the user vector and v the partner's item vector. An
-    item never reported whose score agrees with these scores in many rounds is probably rated.
-    """
-
+    models = ("bpr",)
+    selects = True
     name: str = "partners of pairs"
     claim: str = "a rating that is not reported leaves no trace"
-
-    def applies_to(self, observation: Observation) -> bool:
-        return observation.protocol.selection is not None and observation.terms.model == "bpr"
 
     def guess(self, observation: Observation) -> FloatArray:
         signs, reported = observation.guessed_by(OppositeDirections()), observation.selection_counts > 0

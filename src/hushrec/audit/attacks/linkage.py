@@ -63,11 +63,7 @@ class LinkEnrolments:
 
 
 def _evidence(observation: Observation) -> FloatArray:
-    """Return the log-likelihood ratio that each item is rated, `(n_victims, n_items)`.
-
-    It comes from the first applicable attack of `ErrorSize` and `OppositeDirections`. If neither applies, the items
-    that were reported count as rated.
-    """
+    """Return the log-likelihood ratio that each item is rated, by the first attack that applies."""
     for attack in (ErrorSize(), OppositeDirections()):
         if attack.applies_to(observation):
             return np.clip(observation.guessed_by(attack), -CERTAIN, CERTAIN)

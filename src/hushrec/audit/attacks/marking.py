@@ -30,11 +30,7 @@ def can_mark(terms: Terms) -> bool:
 
 
 class MarkingServer:
-    """A malicious server that marks a few items in every even round, and reads the marks in the next round.
-
-    A mark is an item vector that is orthogonal to the victim's user vector. The user vector moves along the marks of
-    the items that the victim has rated.
-    """
+    """A malicious server that marks a few items in every even round, and reads the marks in the next round."""
 
     def __init__(self, terms: Terms, items: IntArray, *, rng: np.random.Generator) -> None:
         self.terms = terms
@@ -75,11 +71,7 @@ class MarkingServer:
         self._known = [self._known[-1], part.direction]
 
     def ratings(self, levels: RatingLevels) -> FloatArray:
-        """Return the ratings of the items whose marks show that they are rated, `(n_items,)`; NaN for other items.
-
-        The marks reveal ratings up to a common factor, which is chosen so that the ratings are closest to `levels`, the
-        values that a rating can take.
-        """
+        """Return the ratings of the items whose marks were seen, scaled so that they fit `levels`; NaN for others."""
         found = np.where(self.scores > SURE, self.pulls, np.nan)
         if np.isnan(found).all():
             return found

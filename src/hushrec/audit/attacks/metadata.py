@@ -5,24 +5,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from hushrec.arrays import FloatArray
-from hushrec.audit.attacks import Attack
+from hushrec.audit.attacks import Attack, OnRuns
 from hushrec.audit.observation import Observation
 from hushrec.audit.selection import likeliest_count
 
 
 @dataclass(frozen=True)
-class CountFromSelections:
-    """An attack that guesses the number of ratings under which the reported items are most likely.
-
-    Under a protocol without random selection, it counts the items that were reported in every round.
-    """
+class CountFromSelections(OnRuns):
+    """An attack that guesses the likeliest number of ratings; without random selection, it counts reported items."""
 
     name: str = "count from selections"
     target: str = "metadata"
     claim: str = "none for h; with a profile cap, the number of ratings is covered by epsilon_p"
-
-    def applies_to(self, observation: Observation) -> bool:
-        return True
 
     def guess(self, observation: Observation) -> FloatArray:
         counts, selection = observation.selection_counts, observation.protocol.selection
@@ -33,15 +27,14 @@ class CountFromSelections:
 
 
 @dataclass(frozen=True)
-class CountFromValues:
+class CountFromValues(OnRuns):
     """An attack that counts the items that gradient values reveal as rated (log odds above 3)."""
 
+    models = ("mf",)
+    selects = True
     name: str = "count from values"
     target: str = "metadata"
     claim: str = "none: gradient values are not covered"
-
-    def applies_to(self, observation: Observation) -> bool:
-        return observation.protocol.selection is not None and observation.terms.model == "mf"
 
     def guess(self, observation: Observation) -> FloatArray:
         return np.array([float(np.count_nonzero(one.log_odds > 3)) for one in observation.recovered])

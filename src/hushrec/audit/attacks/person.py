@@ -13,10 +13,7 @@ WEIGHT_OF_PULLS = 0.3  # the choice of items says more about a person than the r
 
 @dataclass(frozen=True)
 class PersonFromReports:
-    """An attack that guesses attributes by kernel ridge regression, from estimates of which items people rated and how.
-
-    Module `crowd` makes the estimates.
-    """
+    """An attack that guesses attributes by kernel ridge regression, from the estimates of module `crowd`."""
 
     name: str = "a few uploads"
     target: str = "person"

@@ -5,37 +5,31 @@ from dataclasses import dataclass
 import numpy as np
 
 from hushrec.arrays import FloatArray
-from hushrec.audit.attacks import Attack
+from hushrec.audit.attacks import Attack, OnRuns
 from hushrec.audit.observation import Observation
 from hushrec.audit.rank_one import stacked_direction
 
 
 @dataclass(frozen=True)
-class PublicTaste:
+class PublicTaste(OnRuns):
     """The baseline of the other attacks: it guesses the direction of an average person, without using any report."""
 
     name: str = "public item vectors"
     target: str = "model"
     claim: str = "none: known without any report"
 
-    def applies_to(self, observation: Observation) -> bool:
-        return True
-
     def guess(self, observation: Observation) -> FloatArray:
         return np.tile(observation.public_direction, (observation.n_victims, 1))
 
 
 @dataclass(frozen=True)
-class RankOne:
+class RankOne(OnRuns):
     """The rank-one attack, which recovers the user vector's direction from the last `n_reports` reports of a person."""
 
     name: str = "rank one, one upload"
     n_reports: int = 1
     target: str = "model"
     claim: str = "the user vector stays on the device"
-
-    def applies_to(self, observation: Observation) -> bool:
-        return True
 
     def guess(self, observation: Observation) -> FloatArray:
         nothing = np.zeros(observation.terms.n_factors)
@@ -44,18 +38,12 @@ class RankOne:
 
 
 @dataclass(frozen=True)
-class PooledRankOne:
-    """The rank-one attack, which recovers the user vector's direction, on all reports of the second half of the rounds.
-
-    The user vector moves little in these rounds.
-    """
+class PooledRankOne(OnRuns):
+    """The rank-one attack on all reports of the second half of the rounds, in which the user vector moves little."""
 
     name: str = "rank one, later half pooled"
     target: str = "model"
     claim: str = "the user vector stays on the device"
-
-    def applies_to(self, observation: Observation) -> bool:
-        return True
 
     def guess(self, observation: Observation) -> FloatArray:
         return observation.pooled_directions

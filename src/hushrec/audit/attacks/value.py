@@ -6,7 +6,7 @@ import numpy as np
 from scipy.special import softmax
 
 from hushrec.arrays import FloatArray
-from hushrec.audit.attacks import Attack
+from hushrec.audit.attacks import Attack, OnRuns
 from hushrec.audit.observation import Observation
 from hushrec.audit.rank_one import Trace, stacked_direction
 from hushrec.audit.rating_grid import ratings_of_report, recover_ratings
@@ -17,19 +17,13 @@ from hushrec.scale import HIGHEST, LOWEST
 
 
 @dataclass(frozen=True)
-class OneReport:
-    """An attack that recovers ratings from the last report alone.
+class OneReport(OnRuns):
+    """An attack on the last report alone: the rank-one attack gives errors times ‖u‖, and the likeliest ‖u‖ ratings."""
 
-    The rank-one attack recovers the errors times the norm of the user vector. The most likely norm then gives the
-    ratings.
-    """
-
+    models = ("mf",)
     name: str = "one upload"
     target: str = "value"
     claim: str = "a rating's value stays on the device"
-
-    def applies_to(self, observation: Observation) -> bool:
-        return observation.terms.model == "mf"
 
     def guess(self, observation: Observation) -> FloatArray:
         ratings = np.full((observation.n_victims, observation.terms.n_items), np.nan)
@@ -41,18 +35,14 @@ class OneReport:
 
 
 @dataclass(frozen=True)
-class AllReports:
-    """An attack that recovers ratings from all reports of a protocol that reports every rated item.
+class AllReports(OnRuns):
+    """An attack on a protocol that reports every rated item: pairs of consecutive reports give the norm ‖u‖."""
 
-    It computes the norm of the user vector, ‖u‖, from pairs of consecutive reports.
-    """
-
+    models = ("mf",)
+    selects = False
     name: str = "two consecutive uploads"
     target: str = "value"
     claim: str = "a rating's value stays on the device"
-
-    def applies_to(self, observation: Observation) -> bool:
-        return observation.terms.model == "mf" and observation.protocol.selection is None
 
     def guess(self, observation: Observation) -> FloatArray:
         ratings = np.array([one.ratings for one in observation.recovered])
@@ -62,15 +52,10 @@ class AllReports:
 
 @dataclass(frozen=True)
 class GridRatings(AllReports):
-    """An attack on all reports of a protocol with random selection, by `rating_grid`.
+    """An attack on a protocol with random selection: ratings must be possible, and the same in all rounds."""
 
-    The ratings that it recovers must be possible on the rating scale, and must be the same in all rounds.
-    """
-
+    selects = True
     name: str = "consistent ratings"
-
-    def applies_to(self, observation: Observation) -> bool:
-        return observation.terms.model == "mf" and observation.protocol.selection is not None
 
 
 @dataclass(frozen=True)
@@ -90,10 +75,7 @@ class GuessedByTaste(GridRatings):
 
 
 def likeliest_ratings(noisy: FloatArray, epsilon: float, levels: RatingLevels) -> FloatArray:
-    """Return the most likely true rating behind each rating with Laplace noise for the budget `epsilon`.
-
-    `levels` says which ratings are possible and how common each is. On a continuous scale, return the posterior mean.
-    """
+    """Return the likeliest rating behind each one with Laplace noise of `epsilon`; on a continuous scale, the mean."""
     odds = np.log(levels.shares) - epsilon / (HIGHEST - LOWEST) * np.abs(noisy[..., None] - levels.values)
     if levels.continuous:
         return np.asarray(softmax(odds, axis=-1) @ levels.values)
@@ -104,10 +86,7 @@ VALUE: tuple[Attack, ...] = (OneReport(), AllReports(), GridRatings(), GuessedBy
 
 
 def read_last_report(trace: Trace, protocol: GradientProtocol, terms: Terms, levels: RatingLevels) -> FloatArray:
-    """Return the ratings that an attack recovers, `(n_items,)`; NaN for items without a guess.
-
-    Under a protocol with random selection all reports of the trace are used, otherwise only the last one.
-    """
+    """Return the ratings recovered from the last report or, with random selection, all reports; NaN for no guess."""
     if protocol.selection is not None:
         return recover_ratings(trace, protocol, terms, levels=levels).ratings
     part, ratings = trace.parts[-1], np.full(terms.n_items, np.nan)

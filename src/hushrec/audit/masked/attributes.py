@@ -4,8 +4,8 @@ import numpy as np
 
 from hushrec.arrays import FloatArray
 from hushrec.audit.attacks.metadata import FinishTiming
-from hushrec.audit.attacks.person import PersonFromReports, alike
-from hushrec.audit.findings import Finding
+from hushrec.audit.attacks.person import alike
+from hushrec.audit.findings import Finding, Subject
 from hushrec.audit.judge import judge_count, judge_people
 from hushrec.audit.masked import readings
 from hushrec.audit.masked.people import SUMS, truth_of
@@ -40,15 +40,11 @@ def attack_attributes(run: Watched) -> list[Finding]:
             kept.append(left[place].astype(np.float32))
     kernel = np.sum([alike(np.array(kept)) for kept in rows], axis=0)
     attributes = {name: labels[crowd] for name, labels in run.people.items()}
-    attack = PersonFromReports(name=SUMS, claim=run.profile_claim)
-    return judge_people(attack, run.label, kernel, attributes, rng=rng)
+    return judge_people(run.subject(SUMS, "person", run.profile_claim), kernel, attributes, rng=rng)
 
 
 def attack_timing(run: Watched) -> list[Finding]:
-    """Return how well the time that a device needs for its tables reveals its number of ratings.
-
-    Return an empty list if `run.clock` is None.
-    """
+    """Return how well a device's computing time reveals its number of ratings; empty if `run.clock` is None."""
     if run.clock is None:
         return []
     _seconds(run, run.problem.profile(run.victims[0]), 0)  # compiles the code and fills the cache
@@ -56,7 +52,8 @@ def attack_timing(run: Watched) -> list[Finding]:
         [_seconds(run, run.problem.profile(user), number) for number, user in enumerate(run.victims)]
         for _ in range(TIMES)
     ]
-    return judge_count(FinishTiming(), run.label, np.median(times, axis=0), truth_of(run), run.draws(27))
+    subject = Subject.of(FinishTiming(), run.label)
+    return judge_count(subject, np.median(times, axis=0), truth_of(run), run.draws(27))
 
 
 def _seconds(run: Watched, profile: Profile, seed: int) -> float:

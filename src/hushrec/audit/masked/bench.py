@@ -6,56 +6,48 @@ from typing import Any
 
 import numpy as np
 
-from hushrec.audit.devices import Clock
+from hushrec.audit.devices import Clock, People
 from hushrec.audit.findings import Finding
+from hushrec.audit.masked import pairs
 from hushrec.audit.masked.attributes import attack_attributes, attack_timing
 from hushrec.audit.masked.collusion import attack_tables
-from hushrec.audit.masked.pairs import (
-    attack_cohorts,
-    attack_one_run,
-    attack_profiles,
-    attack_ratings,
-    contradictions,
-    measure_noise,
-)
 from hushrec.audit.masked.people import attack_people
 from hushrec.audit.masked.poisoning import attack_integrity
 from hushrec.audit.masked.sums import watch
-from hushrec.audit.masked.watched import People, Watched, label_of, owners
-from hushrec.audit.run import USUAL, Audit, check_people, describe
+from hushrec.audit.masked.watched import Watched, label_of, owners
+from hushrec.audit.run import USUAL, Audit, Outcome, Progress, Task, check_people, describe, silent
 from hushrec.data.ratings import Ratings
 from hushrec.simulation.run import task_problem
 from hushrec.simulation.settings import Settings
 
 EPSILONS = (8.0, 1.0, math.inf)  # budgets to audit by default
 FEWEST_RATINGS = 2  # smallest number of ratings of a victim, because one of them is removed
-Say = Callable[[str, int], None]
-Task = tuple[Ratings, Settings, int, People | None, Clock | None]
-Outcome = tuple[list[Finding], dict[str, Any]]
 
 STEPS: tuple[tuple[str, Callable[[Watched], list[Finding]]], ...] = (
     ("items, ratings, taste", attack_people),
     ("people", attack_attributes),
     ("timing", attack_timing),
-    ("noise", measure_noise),
-    ("one person in or out", attack_profiles),
-    ("one rating", attack_ratings),
-    ("cohorts", attack_cohorts),
+    ("noise", pairs.measure_noise),
+    ("one person in or out", pairs.attack_profiles),
+    ("one rating", pairs.attack_ratings),
+    ("cohorts", pairs.attack_cohorts),
     ("masked tables", attack_tables),
     ("poisoning", attack_integrity),
-    ("one run", attack_one_run),
+    ("one run", pairs.attack_one_run),
 )
 
 
 def attack_masked(
-    ratings: Ratings, settings: Settings, n_victims: int, people: People | None, clock: Clock | None, say: Say
+    ratings: Ratings,
+    settings: Settings,
+    n_victims: int,
+    people: People | None,
+    clock: Clock | None,
+    progress: Progress = silent,
 ) -> Outcome:
-    """Train once and attack the run; return the findings, and the other entries of the audit's record of this run.
-
-    `people` holds known attributes of all people, `clock` returns the time in seconds, and `say` is called before every
-    step.
-    """
-    say("training", 0)
+    """Train once and attack the run; return the findings, and the other entries of the audit's record of this run."""
+    label, steps = label_of(settings), len(STEPS) + 1
+    progress(label, "training", 0, steps)
     task = settings.make_task(ratings)
     problem = task_problem(task, settings)
     seen, engine = watch(problem)
@@ -64,9 +56,9 @@ def attack_masked(
     run = Watched(settings, problem, seen, np.sort(chosen), people, clock)
     findings: list[Finding] = []
     for number, (what, attack) in enumerate(STEPS, start=1):
-        say(what, number)
+        progress(label, what, number, steps)
         findings += attack(run)
-    about = {**_about(run), "contradictions": contradictions(findings, run.budget)}
+    about = {**_about(run), "contradictions": pairs.contradictions(findings, run.budget)}
     return findings, {**about, "metrics": task.metrics(engine.predictor()), "baselines": task.baselines()}
 
 
@@ -91,7 +83,9 @@ def masked_settings(model: str | None, epsilon: float | None, seed: int) -> list
 
 def run_masked(task: Task) -> Outcome:
     """Audit one budget in a worker process, without progress messages."""
-    return attack_masked(*task, lambda *_: None)
+    return attack_masked(*task)
+
+    return attack_masked(*task)
 
 
 def audit_masked(
@@ -101,7 +95,7 @@ def audit_masked(
     n_victims: int | None = None,
     people: People | None = None,
     clock: Clock | None = None,
-    progress: Callable[[str, str, int, int], None] | None = None,
+    progress: Progress | None = None,
     run_all: Callable[[list[Task]], list[Outcome]] | None = None,
 ) -> Audit:
     """Attack `masked` with every budget of `settings`, and return all findings.
@@ -114,18 +108,11 @@ def audit_masked(
     n_people = int((counts >= FEWEST_RATINGS).sum())
     n_victims = check_people(n_people, min(USUAL, n_people // 2) if n_victims is None else n_victims)
     tasks: list[Task] = [(ratings, chosen, n_victims, people, clock) for chosen in settings]
-    labels = [label_of(chosen) for chosen in settings]
-    if run_all is not None:
-        outcomes = run_all(tasks)
-    else:
-        hear = progress or (lambda *_: None)
-        outcomes = [
-            attack_masked(*task, lambda what, step, name=label: hear(name, what, step, len(STEPS) + 1))  # type: ignore[misc]
-            for task, label in zip(tasks, labels, strict=True)
-        ]
+    outcomes = run_all(tasks) if run_all else [attack_masked(*task, progress or silent) for task in tasks]
+    columns = {label_of(chosen): chosen for chosen in settings}
     about = {
-        **describe(ratings, dict(zip(labels, settings, strict=True)), n_victims),
+        **describe(ratings, columns, n_victims),
         "rounds": max(run["budget"]["rounds"] for _, run in outcomes),
-        "runs": {label: run for label, (_, run) in zip(labels, outcomes, strict=True)},
+        "runs": {label: run for label, (_, run) in zip(columns, outcomes, strict=True)},
     }
     return Audit([one for found, _ in outcomes for one in found], {}, about)

@@ -41,10 +41,7 @@ class SeenCohort(NamedTuple):
 def watch_cohort(
     terms: MaskedTerms, tables: Sequence[Table], *, attempts: int = 1, rng: RandomStream
 ) -> list[SeenCohort]:
-    """Run one or more attempts of a round in which devices send `tables`; return what the server sees of each attempt.
-
-    The devices run the protocol's own code, and `tables` holds their tables before masking.
-    """
+    """Run attempts of a round in which devices send `tables`, masked; return what the server sees of each attempt."""
     server, *identities = (Ed25519PrivateKey.from_private_bytes(rng.bytes(32)) for _ in range(len(tables) + 1))
     names = [number.to_bytes(DEVICE_BYTES, "big") for number in range(len(tables))]
     table_digest = digest(b"table")
@@ -70,11 +67,7 @@ def watch_cohort(
 def _attempt(
     server: ServerRound, devices: Mapping[bytes, DeviceRound], table_digest: bytes, rng: RandomStream
 ) -> SeenCohort:
-    """Run all phases of one attempt, and return what the server sees.
-
-    `devices` are given by name, and `table_digest` is the hash of the public table. The names of the devices increase,
-    so their tables are in the order of the roster.
-    """
+    """Run all phases of one attempt, with devices in the order of the roster; return what the server sees."""
     tables, secrets, sent = list[Table](), list[Secrets](), list[Sent]()
     while server.phase in EXPECTED:
         for name, device in devices.items():
@@ -108,10 +101,7 @@ def keys_seen_twice(attempts: Sequence[SeenCohort]) -> float:
 
 
 def table_scores(tables: Sequence[Table], expected: FloatArray) -> FloatArray:
-    """Return the scalar product of each table with `expected`, the table of one profile without noise.
-
-    `tables` are masked tables, or masked tables from which some masks are removed.
-    """
+    """Return the scalar product of each masked table with `expected`, the table of one profile without noise."""
     return np.asarray([table.view(np.int32).astype(np.float64) @ expected for table in tables])
 
 

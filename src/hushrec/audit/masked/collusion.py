@@ -8,7 +8,6 @@ honest devices remain.
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from hushrec.audit.masked import cohorts
 from hushrec.audit.masked.cohorts import SeenCohort, keys_seen_twice, table_scores, uniformity, watch_cohort
 from hushrec.audit.masked.pairs import COLLUDING, KEYS_TWICE, NOISE_RATIO, variance_ratio
 from hushrec.audit.masked.watched import Watched
-from hushrec.audit.statistics import BoolArray, auc, auc_interval, rate_at
+from hushrec.audit.statistics import BoolArray
 from hushrec.budget.accountants import TableAccountant
 from hushrec.budget.gaussian import Cohort
 from hushrec.protocols.masked.device_table import BlockValues, make_table, stream_number
@@ -33,19 +32,14 @@ from hushrec.randomness import Purpose, RandomStream, SeededRandomness
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """One round of secure aggregation: what the server sees, and the tables of all devices before masking.
-
-    `codes` are the encodings of the blocks. `own_tables` include noise, and `integers` do not. `coins` says which
-    devices hold the victim's profile; all other devices send zeros. `most_corrupt` is the number of colluding devices
-    for which the noise is sized.
-    """
+    """One round of secure aggregation: what the server sees, and the tables of all devices before masking."""
 
     cohort: SeenCohort = field(repr=False)
-    codes: Sequence[BlockCode] = field(repr=False)
+    codes: Sequence[BlockCode] = field(repr=False)  # encodings of the blocks
     own_tables: Sequence[Table] = field(repr=False)  # with noise, before masking; helpers reveal theirs
     integers: Sequence[IntArray] = field(repr=False)  # before noise; the attacker knows them from the ratings
-    coins: BoolArray = field(repr=False)  # True for a device with the profile, False for one that sends zeros
-    most_corrupt: int
+    coins: BoolArray = field(repr=False)  # True for a device with the victim's profile, False for one that sends zeros
+    most_corrupt: int  # number of colluding devices for which the noise is sized
 
 
 def set_scene(run: Watched) -> tuple[list[SeenCohort], Scene]:
@@ -83,17 +77,13 @@ def attack_tables(run: Watched) -> list[Finding]:
 
 
 def attack_round(run: Watched, attempts: Sequence[SeenCohort], scene: Scene) -> list[Finding]:
-    """Return the findings of all attacks on one round of secure aggregation.
-
-    They are attacks on single masked tables, with and without colluding devices, and a check that no key is used in two
-    attempts.
-    """
+    """Return the findings of attacks on masked tables, alone and with helpers, and of a check for repeated keys."""
     tables = scene.cohort.tables
     claim = f"a masked table is uniformly random (chi-square test: p = {uniformity(tables):.2f})"
-    twice = keys_seen_twice(attempts)
+    keys = run.subject("keys of two attempts", "metadata", "every attempt has new keys")
     return [
         _told(run, "one masked table alone", "auc", tables, scene, claim),
-        run.finding("keys of two attempts", "metadata", KEYS_TWICE, twice, "every attempt has new keys", chance=0.0),
+        keys.finding(KEYS_TWICE, keys_seen_twice(attempts), chance=0.0),
         *attack_with_helpers(run, scene),
     ]
 
@@ -139,17 +129,11 @@ def _told(run: Watched, name: str, metric: str, tables: Sequence[Table], scene: 
     """
     coins, expected = scene.coins[-len(tables) :], scene.integers[int(np.argmax(scene.coins))].astype(np.float64)
     scores = table_scores(tables, expected)
-    measured, interval = auc(scores, coins), auc_interval(scores, coins, rng=run.draws(22))
-    told: dict[str, Any] = {"auc": measured, "rate": rate_at(scores, coins), "interval": interval, "chance": 0.5}
-    return run.finding(name, "metadata", metric, measured, claim, **told)
+    return run.subject(name, "metadata", claim).area(scores, coins, metric, rng=run.draws(22))
 
 
 def _noise_left(run: Watched, name: str, scene: Scene, helpers: Sequence[int]) -> list[Finding]:
-    """Return the ratio of measured to claimed variance of the noise that honest devices add to the sum.
-
-    `helpers` are the colluding devices, whose noise the attacker subtracts. Return an empty list for a run without
-    noise.
-    """
+    """Return the ratio of measured to claimed variance of the honest devices' noise in the sum; none without noise."""
     honest = [place for place in range(len(scene.own_tables)) if place not in helpers]
     known = np.zeros(len(scene.cohort.total), np.uint32)
     for place in helpers:
@@ -162,4 +146,5 @@ def _noise_left(run: Watched, name: str, scene: Scene, helpers: Sequence[int]) -
         return []
     ratio, interval = variance_ratio(float((left**2 / variances).sum()), len(left))
     claim = "the noise of the honest devices is what the budget is computed from"
-    return [run.finding(f"{name}: noise left in the sum", "epsilon", NOISE_RATIO, ratio, claim, interval=interval)]
+    subject = run.subject(f"{name}: noise left in the sum", "epsilon", claim)
+    return [subject.finding(NOISE_RATIO, ratio, interval=interval)]

@@ -34,10 +34,7 @@ def aim_at(table: Any, item: int) -> Any:
 
 
 def lengthen(table: Any) -> Any:
-    """Return `table` with the largest weight that devices accept for all items, so that blocks reach their clips.
-
-    A device multiplies its row of an item by the item's weight before it clips a bias, factor or audience block.
-    """
+    """Return `table` with the largest weight that devices accept for all items, so that blocks reach their clips."""
     heavy = np.full(table.n_items, LARGEST_ENTRY)
     if isinstance(table, AudienceTable):
         return replace(table, weights=heavy)

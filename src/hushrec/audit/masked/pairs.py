@@ -12,7 +12,7 @@ from hushrec.audit.masked import trials
 from hushrec.audit.masked.crafted import aim_at, lengthen
 from hushrec.audit.masked.sums import PersonTables, SeenRun, watch
 from hushrec.audit.masked.watched import Watched, without_profiles, without_ratings
-from hushrec.audit.statistics import BoolArray, Interval, auc, auc_interval, rate_at
+from hushrec.audit.statistics import BoolArray, Interval
 from hushrec.budget.gaussian import Cohort
 from hushrec.protocols.masked.price import price_plan
 
@@ -24,15 +24,11 @@ COLLUDING = 0.1  # fraction of colluding devices for which the noise is sized
 
 
 class Unit(NamedTuple):
-    """The unit of a claimed ε: it defines which two inputs of a device are compared.
-
-    `words` names the unit, `budget` is the key of the claimed ε in `Watched.budget`, and `suffix` ends the names of the
-    metrics in this unit. `factor` is the largest distance between a block of one input and that of the other, in clips.
-    """
+    """The unit of a claimed ε: it defines which two inputs of a device are compared."""
 
     words: str
-    budget: str  # entry of the run's statement with the claimed ε
-    factor: float  # largest distance of the two inputs, in clips
+    budget: str  # key of the claimed ε in `Watched.budget`
+    factor: float  # largest distance between a block of one input and that of the other, in clips
     suffix: str  # of the metric's name, because ε of different units must not be compared
 
 
@@ -54,17 +50,16 @@ def tell_pair(
     delta, name = run.budget["delta"], f"{name}, {trials.TRIALS:,} runs"
     mu = unit.factor * run.budget["mu"]
     allowed = f"which allows AUC {norm.cdf(mu / math.sqrt(2)):.3f} and TPR {norm.cdf(mu + norm.ppf(0.01)):.2f}"
-    claim = f"{unit.words}: ε = {run.budget[unit.budget]:.3g}, {allowed}"
-    ruled_out, counted = trials.epsilon_of_scores(scores, delta), trials.epsilon_counted(scores, delta)
-    told: dict[str, Any] = {"auc": scores.auc, "rate": scores.rate, "chance": 0.0}
+    subject = run.subject(name, "epsilon", f"{unit.words}: ε = {run.budget[unit.budget]:.3g}, {allowed}")
+    told = {"auc": scores.auc, "tpr_at_1pct_fpr": scores.rate, "chance": 0.0}
     findings = [
-        run.finding(name, "epsilon", f"epsilon_ruled_out{unit.suffix}", ruled_out, claim, **told),
-        run.finding(name, "epsilon", f"epsilon_counted{unit.suffix}", counted, claim, chance=0.0),
+        subject.finding(f"epsilon_ruled_out{unit.suffix}", trials.epsilon_of_scores(scores, delta), **told),
+        subject.finding(f"epsilon_counted{unit.suffix}", trials.epsilon_counted(scores, delta), chance=0.0),
     ]
     found, interval = trials.measured_mu(scores)
     if math.isfinite(found):
-        claim = f"{unit.words}: μ = {mu:.3g}"
-        findings.append(run.finding(name, "epsilon", "mu", found, claim, interval=interval, chance=0.0))
+        subject = run.subject(name, "epsilon", f"{unit.words}: μ = {mu:.3g}")
+        findings.append(subject.finding("mu", found, interval=interval, chance=0.0))
     return findings
 
 
@@ -93,14 +88,11 @@ def measure_noise(run: Watched) -> list[Finding]:
     squares = [(block.noise.astype(float) ** 2).sum() / block.variance for block in run.seen.blocks]
     ratio, interval = variance_ratio(float(sum(squares)), sum(block.code.size for block in run.seen.blocks))
     claim = "the noise has the variance that the budget is computed from"
-    return [run.finding("noise of the sums", "epsilon", NOISE_RATIO, ratio, claim, interval=interval)]
+    return [run.subject("noise of the sums", "epsilon", claim).finding(NOISE_RATIO, ratio, interval=interval)]
 
 
 def variance_ratio(squares: float, numbers: int) -> tuple[float, Interval]:
-    """Return the ratio of measured to claimed variance of `numbers` draws of noise, and its confidence interval.
-
-    `squares` is the sum of the squared draws, each divided by the claimed variance.
-    """
+    """Return the ratio of measured to claimed variance and its interval; `squares` is Σ draw²/claimed variance."""
     most, least = chi2.ppf(1 - trials.ERROR, numbers), chi2.ppf(trials.ERROR, numbers)
     return squares / numbers, (float(squares / most), float(squares / least))
 
@@ -141,25 +133,13 @@ def attack_ratings(run: Watched) -> list[Finding]:
         if apart > most:
             longest, most = difference, apart
     labels, pooled = np.repeat([True, False], [len(first), len(second)]), np.array([*first, *second])
-    told = run.finding(
-        "one rating there or not, all else known",
-        "existence",
-        "auc_one_rating",
-        auc(pooled, labels),
-        run.rating_claim,
-        auc=auc(pooled, labels),
-        rate=rate_at(pooled, labels),
-        interval=auc_interval(pooled, labels, rng=rng),
-        chance=0.5,
-    )
+    subject = run.subject("one rating there or not, all else known", "existence", run.rating_claim)
+    told = subject.area(pooled, labels, "auc_one_rating", rng=rng)
     return [told, *tell_pair(run, "one rating there or not", run.seen, longest, 13, unit=RATING), *_crafted(run)]
 
 
 def _crafted(run: Watched) -> list[Finding]:
-    """Return lower bounds on ε for a rating of 1 or of 5 stars, under a public table that is crafted for its item.
-
-    Under a model without rating values, the two inputs are the rating and no rating.
-    """
+    """Return lower bounds on ε for a rating of 1 or of 5 stars (or none), under a table crafted for its item."""
     items, values = run.problem.profile(run.victims[run.longest])
     position = int(run.draws(14).integers(len(items)))
     aimed = run.seen.with_tables(lambda table: aim_at(table, int(items[position])))
@@ -222,12 +202,8 @@ def attack_one_run(run: Watched) -> list[Finding]:
 def _one_run(
     run: Watched, name: str, seen: SeenRun, canaries: list[PersonTables], coins: BoolArray, unit: Unit
 ) -> Finding:
-    """Return the lower bound on ε that follows from guessing the coins of one run.
-
-    A coin decided which of two inputs a canary's device had. `canaries` holds the difference of the tables of the two
-    inputs, and `coins` says where it is in the sums. `unit` is the unit of the claim.
-    """
-    told = trials.tell_coins(seen, canaries, coins, run.budget["delta"])
-    claim = f"{unit.words}: ε = {run.budget[unit.budget]:.3g} ({told.correct} of {told.guesses} coins right)"
-    metric = f"epsilon_ruled_out{unit.suffix}"
-    return run.finding(f"{name}, one run of {len(coins)} canaries", "epsilon", metric, told.epsilon, claim, chance=0.0)
+    """Return the lower bound on ε from guessing which of the `canaries` are in the sums of one run, as `coins` say."""
+    correct, guesses, epsilon = trials.tell_coins(seen, canaries, coins, run.budget["delta"])
+    claim = f"{unit.words}: ε = {run.budget[unit.budget]:.3g} ({correct} of {guesses} coins right)"
+    subject = run.subject(f"{name}, one run of {len(coins)} canaries", "epsilon", claim)
+    return subject.finding(f"epsilon_ruled_out{unit.suffix}", epsilon, chance=0.0)

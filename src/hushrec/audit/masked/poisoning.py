@@ -14,7 +14,6 @@ from hushrec.arrays import IntArray
 from hushrec.audit.findings import Finding
 from hushrec.audit.masked.sums import Profile
 from hushrec.audit.masked.watched import Watched, without_profiles
-from hushrec.audit.statistics import share_interval
 from hushrec.engines.cpu.masked import CpuMaskedEngine
 from hushrec.models.predictor import Predictor
 from hushrec.protocols.configured import BoolArray
@@ -50,10 +49,7 @@ class PoisonedEngine(CpuMaskedEngine):
         return codes
 
     def passes(self, one: Round, totals: list[Table]) -> bool:
-        """Return whether the sums of round `one` pass the server's checks.
-
-        The checks are that honest tables can have such large sums, and that the sums fit what earlier rounds learned.
-        """
+        """Return whether the sums pass the server's checks: honest tables allow them, and earlier rounds agree."""
         devices = self.problem.n_users
         if not all(is_plausible(code, total, devices) for code, total in zip(self.codes, totals, strict=True)):
             return False
@@ -69,15 +65,12 @@ def added(totals: list[Table], more: list[IntArray]) -> list[Table]:
 
 @dataclass(frozen=True, eq=False)
 class Promotion:
-    """An attack by promoters (`liars`) who push one item (`target`), measured on recommendations to `honest` people.
-
-    With `counts`, promoters who write their own tables also raise the item's count of ratings.
-    """
+    """An attack by promoters who push one item, measured on recommendations to honest people."""
 
     run: Watched = field(repr=False)
-    liars: IntArray = field(repr=False)
+    liars: IntArray = field(repr=False)  # the promoters
     honest: IntArray = field(repr=False)
-    target: int
+    target: int  # the item
     counts: bool = True  # whether own tables raise the item's count as well, which helps its rank but not its rating
 
     def train(self, write: Write) -> Predictor:
@@ -106,17 +99,11 @@ class Promotion:
         return [len(self.liars) * own for own in integers]
 
     def clip(self, engine: PoisonedEngine, one: Round, *_: Any) -> list[IntArray]:
-        """Return the integers that promoters add to the sums if each sends a table at the clip.
-
-        The table has entries for the promoted item only (see `_push`).
-        """
+        """Return the integers that promoters add to the sums if each sends a table at the clip (see `_push`)."""
         return self._pushes(engine, one, len(self.liars))
 
     def exceed(self, engine: PoisonedEngine, one: Round, _: Any, totals: list[Table]) -> list[IntArray]:
-        """Return the largest table that promotes the item while the sums still pass the server's checks, by bisection.
-
-        The promoter is assumed to know the sum of the other tables.
-        """
+        """Return the largest table with which the sums, known to the promoter, still pass the server's checks."""
         passing, failing = 0.0, float(2 * self.run.problem.n_users)  # clips
         for _step in range(BISECTIONS):
             clips = (passing + failing) / 2
@@ -125,10 +112,7 @@ class Promotion:
         return self._pushes(engine, one, passing)
 
     def _pushes(self, engine: PoisonedEngine, one: Round, clips: float) -> list[IntArray]:
-        """Return a table that promotes the item, one array per block.
-
-        An entry that promotes the item is `clips` times the clip of its block (see `_push`).
-        """
+        """Return a table that promotes the item, by `clips` times the clip of each block (see `_push`)."""
         return [
             self._push(block.name, code, int(clips * code.clip_units))
             for block, code in zip(one.blocks, engine.codes, strict=True)
@@ -153,12 +137,8 @@ def made_up_profile(run: Watched, target: int) -> Profile:
     counts = np.bincount(run.problem.items, minlength=run.problem.n_items)
     popular = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
     items = np.sort([target, *popular[popular != target][:FILLERS]])
-    values = np.array([5.0 if item == target else _usual(run, int(item)) for item in items])
-    return items, values
-
-
-def _usual(run: Watched, item: int) -> float:
-    return float(np.rint(run.problem.values[run.problem.items == item].mean()))
+    ratings = [run.problem.values[run.problem.items == item] for item in items]
+    return items, np.array([5.0 if j == target else np.rint(own.mean()) for j, own in zip(items, ratings, strict=True)])
 
 
 def attack_integrity(run: Watched) -> list[Finding]:
@@ -196,15 +176,10 @@ def _by_aim(group: Promotion) -> list[tuple[Promotion, str]]:
 
 
 def _judge(group: Promotion, name: str, before: Predictor, after: Predictor) -> list[Finding]:
-    run, n_honest = group.run, len(group.honest)
-    without, shown = group.exposed(before), group.exposed(after)
-    findings = [
-        run.finding(
-            name, "integrity", "exposure_at_10", shown / n_honest, CLAIM,
-            interval=share_interval(shown, n_honest), chance=without / n_honest,
-        )
-    ]  # fmt: skip
-    if run.predicts_values:
+    subject, n_honest = group.run.subject(name, "integrity", CLAIM), len(group.honest)
+    chance = group.exposed(before) / n_honest
+    findings = [subject.share("exposure_at_10", group.exposed(after), n_honest, chance=chance)]
+    if group.run.predicts_values:
         pushed = (group.stars(after) - group.stars(before)) / len(group.liars)
-        findings.append(run.finding(name, "integrity", "stars_pushed_per_device", pushed, CLAIM, chance=0.0))
+        findings.append(subject.finding("stars_pushed_per_device", pushed, chance=0.0))
     return findings

@@ -37,10 +37,10 @@ def left_of(run: SeenRun, tables: PersonTables, *, rng: np.random.Generator) -> 
 def item_scores(blocks: Sequence[SeenBlock], left: Left, usual_count: float) -> FloatArray:
     """Return, for every item of the catalogue, the log-likelihood ratio of "this person rated it" to "did not".
 
-    `left` is what remains of each block of the sums after everybody else's tables are subtracted. Let C be the clip of
-    a block and h the person's number of ratings; the attacker does not know h and uses `usual_count`. The likelihood
-    assumes that an unrated item leaves only noise, that a rated item has the entry min(1, C/√h) in the block of counts,
-    and that in a block with a row of k entries per item each entry of its row has a variance of about C²/(hk).
+    Let C be the clip of a block and h the person's number of ratings; the attacker does not know h and uses
+    `usual_count`. The likelihood assumes that an unrated item leaves only noise, that a rated item has the entry min(1,
+    C/√h) in the block of counts, and that in a block with a row of k entries per item each entry of its row has a
+    variance of about C²/(hk).
     """
     found: FloatArray | float = 0.0
     for block, numbers in zip(blocks, left, strict=True):
@@ -74,20 +74,16 @@ def place_of(blocks: Sequence[SeenBlock], name: str) -> int:
 
 
 def read_count(blocks: Sequence[SeenBlock], left: Left, popularity: FloatArray) -> float:
-    """Return a number that increases with the person's number of ratings: the block of counts times item popularity.
-
-    `left` is what remains of each block of the sums after everybody else's tables are subtracted.
-    """
+    """Return a number that increases with the person's number of ratings: the block of counts times item popularity."""
     return float(left[place_of(blocks, COUNTS)] @ popularity)
 
 
 def read_rating(blocks: Sequence[SeenBlock], left: Left, levels: Sequence[PersonTables], prior: FloatArray) -> int:
     """Return the index of the most likely value of one rating of a person.
 
-    `left` is what remains of each block of the sums after everybody else's tables are subtracted. `levels` holds the
-    person's tables for each value that the rating can have, and `prior` the probability of each value. The
-    log-likelihood of tables z is ⟨z, left⟩/variance − ‖z‖²/(2 variance). Each value is compared with the first one, so
-    that only entries that differ are computed.
+    `levels` holds the person's tables for each value that the rating can have, and `prior` the probability of each
+    value. The log-likelihood of tables z is ⟨z, left⟩/variance − ‖z‖²/(2 variance). Each value is compared with the
+    first one, so that only entries that differ are computed.
     """
     scores = np.log(prior)
     for level, tables in enumerate(levels):
@@ -104,19 +100,12 @@ def level_tables(
 ) -> list[PersonTables]:
     """Return a device's tables for every value in `levels` that the rating at `position` of the profile can have."""
     items, values = profile
-    found = []
-    for level in levels.values:
-        changed = values.copy()
-        changed[position] = level
-        found.append(run.tables((items, changed), rng=rng))
-    return found
+    is_asked = np.arange(len(values)) == position
+    return [run.tables((items, np.where(is_asked, level, values)), rng=rng) for level in levels.values]
 
 
 def level_prior(ratings: FloatArray, levels: RatingLevels) -> FloatArray:
-    """Return the prior probability of each rating in `levels`, for one item.
-
-    It combines other people's `ratings` of the item with the frequencies that are expected for any item.
-    """
+    """Return the prior probability of each rating of an item, from other people's `ratings` and usual frequencies."""
     counts = np.bincount(levels.places(ratings), minlength=len(levels)) if len(ratings) else np.zeros(len(levels))
     return np.asarray((counts + 2 * levels.shares) / (counts.sum() + 2))
 

@@ -43,13 +43,10 @@ class SeenRound(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class SeenRun:
-    """All rounds of one recorded run.
-
-    `learning` is the public algorithm with which devices compute their tables.
-    """
+    """All rounds of one recorded run."""
 
     rounds: tuple[SeenRound, ...] = field(repr=False)
-    learning: Learning = field(repr=False)
+    learning: Learning = field(repr=False)  # the public algorithm with which devices compute their tables
 
     @property
     def blocks(self) -> list[SeenBlock]:
@@ -75,7 +72,14 @@ class SeenRun:
 
     def tables(self, profile: Profile, *, rng: RandomStream) -> "PersonTables":
         """Return the tables of a device with this profile in all rounds, rounded to integers and without noise."""
-        return tables_of(self.rounds, self.learning, profile, rng=rng)
+        places, integers = [], []
+        for seen in self.rounds:
+            entries = self.learning.entries(seen.one.blocks, seen.table, *profile)
+            for block, own in zip(seen.blocks, entries, strict=True):
+                dense = encode_block(block.code, own.values, own.positions, rounding=rng)
+                places.append(np.flatnonzero(dense))
+                integers.append(dense[places[-1]])
+        return PersonTables(tuple(places), tuple(integers))
 
 
 class PersonTables(NamedTuple):
@@ -102,18 +106,6 @@ class PersonTables(NamedTuple):
             places.append(both[kept])
             integers.append(difference[kept])
         return PersonTables(tuple(places), tuple(integers))
-
-
-def tables_of(rounds: Sequence[SeenRound], learning: Learning, profile: Profile, *, rng: RandomStream) -> PersonTables:
-    """Return the tables of a device with this profile in the given rounds, rounded to integers and without noise."""
-    places, integers = [], []
-    for seen in rounds:
-        entries = learning.entries(seen.one.blocks, seen.table, *profile)
-        for block, own in zip(seen.blocks, entries, strict=True):
-            dense = encode_block(block.code, own.values, own.positions, rounding=rng)
-            places.append(np.flatnonzero(dense))
-            integers.append(dense[places[-1]])
-    return PersonTables(tuple(places), tuple(integers))
 
 
 class _WatchedEngine(CpuMaskedEngine):

@@ -52,20 +52,14 @@ class Scores(NamedTuple):
 
 
 def weights_of(blocks: Sequence[SeenBlock]) -> list[float]:
-    """Return the weight of each block in the test statistic: 1/variance of its noise.
-
-    In a run without noise, all blocks have the same weight.
-    """
+    """Return the weight of each block in the test statistic: 1/variance of its noise; all equal without noise."""
     noisy = [block.variance for block in blocks if block.variance > 0]
     least = min(noisy, default=1.0)
     return [1 / (block.variance or least / len(blocks)) for block in blocks]
 
 
 def distance(run: SeenRun, tables: PersonTables) -> float:
-    """Return μ, the Gaussian-privacy parameter, of two inputs of a device; `tables` is the difference of their tables.
-
-    It is computed from the claimed variance of the noise. Without noise, μ is infinite.
-    """
+    """Return μ of two inputs whose tables differ by `tables`, from the claimed variance; infinite without noise."""
     total = 0.0
     for block, integers in zip(run.blocks, tables.integers, strict=True):
         if len(integers) and block.variance == 0:
@@ -125,10 +119,7 @@ def _mu_error(mu: float, trials: int) -> float:
 
 
 def epsilon_of_scores(scores: Scores, delta: float) -> float:
-    """Return a lower bound on ε at this δ, assuming that the test statistics in `scores` are normal.
-
-    Without noise, return the bound of `epsilon_counted`.
-    """
+    """Return a lower bound on ε at this δ for normal test statistics; without noise, that of `epsilon_counted`."""
     found, _ = measured_mu(scores)
     if found == math.inf:
         return epsilon_counted(scores, delta)
@@ -155,25 +146,16 @@ def epsilon_counted(scores: Scores, delta: float) -> float:
 
 
 def _counted(more: FloatArray, less: FloatArray, thresholds: FloatArray, delta: float) -> FloatArray:
-    """Return a lower confidence bound on ln((P(more > t) − δ) / P(less > t)) for every threshold t.
-
-    `more` and `less` are samples of the test statistic, from which the probabilities are estimated.
-    """
+    """Return a lower confidence bound on ln((P(more > t) − δ) / P(less > t)) for every threshold t, from samples."""
     hits, alarms = ((side[:, None] > thresholds).sum(axis=0) for side in (more, less))
     low = np.where(hits > 0, beta.ppf(ERROR / 2, np.maximum(hits, 1), len(more) - hits + 1), 0.0)
     high = np.where(alarms < len(less), beta.ppf(1 - ERROR / 2, alarms + 1, np.maximum(len(less) - alarms, 1)), 1.0)
     return np.asarray(np.log(np.maximum(low - delta, 1e-300) / high))
 
 
-class Coins(NamedTuple):
-    """The result of guessing the coins of one run: correct guesses, all guesses, and the lower bound on ε."""
-
-    correct: int
-    guesses: int
-    epsilon: float
-
-
-def tell_coins(run: SeenRun, canaries: Sequence[PersonTables], coins: BoolArray, delta: float) -> Coins:
+def tell_coins(
+    run: SeenRun, canaries: Sequence[PersonTables], coins: BoolArray, delta: float
+) -> tuple[int, int, float]:
     """Guess the coins of the canaries from one run; return the numbers of correct and of all guesses, and a bound on ε.
 
     A coin decided which of two inputs a canary's device had. `canaries` holds the difference of the tables of the two
@@ -187,7 +169,7 @@ def tell_coins(run: SeenRun, canaries: Sequence[PersonTables], coins: BoolArray,
     guessed = np.argsort(-np.abs(lead), kind="stable")[: max(1, int(GUESSED * len(canaries)))]
     correct = int(((lead > 0) == coins)[guessed].sum())
     confidence = 1 - max(ERROR - 2 * len(canaries) * delta, ERROR / 10)
-    return Coins(correct, len(guessed), epsilon_ruled_out(correct, len(guessed), confidence))
+    return correct, len(guessed), epsilon_ruled_out(correct, len(guessed), confidence)
 
 
 def coin_leads(run: SeenRun, canaries: Sequence[PersonTables], sent: BoolArray) -> FloatArray:

@@ -1,33 +1,23 @@
 """The context of the attacks on one run of `masked`: the recorded run, its victims, and its privacy claims."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
-from hushrec.audit.devices import Clock
-from hushrec.audit.findings import Finding
-from hushrec.audit.masked import trials
+from hushrec.audit.devices import Clock, People
+from hushrec.audit.findings import Subject
+from hushrec.audit.masked import readings, trials
 from hushrec.audit.masked.sums import PersonTables, Profile, SeenRun
 from hushrec.audit.observed_run import item_popularity
 from hushrec.models import find_model
 from hushrec.simulation.settings import Settings
 from hushrec.simulation.training_problem import AnyProblem
 
-People = Mapping[str, IntArray]
 NEARLY = 0.97  # fraction of the largest distance, from which a victim counts as one of the longest
-
-
-class Named(NamedTuple):
-    """The name, target and claim of an attack."""
-
-    name: str
-    target: str
-    claim: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,16 +25,15 @@ class Watched:
     """One recorded run with one budget, its victims, and values that several attacks use.
 
     `problem` holds the true ratings, which only the scoring of attacks may use. An attack uses `seen`, the public
-    tables and sums of the run, and the knowledge that its docstring names. `people` holds known attributes of all
-    people, and `clock` returns the time in seconds; the attacks that need them are left out if they are None.
+    tables and sums of the run, and the knowledge that its docstring names.
     """
 
     settings: Settings
     problem: AnyProblem = field(repr=False)
     seen: SeenRun = field(repr=False)
     victims: IntArray = field(repr=False)
-    people: People | None = field(default=None, repr=False)  # attributes of everybody, if the data set has any
-    clock: Clock | None = field(default=None, repr=False)  # for the attack by timing, which is left out without it
+    people: People | None = field(default=None, repr=False)  # known attributes of everybody; None: do not attack them
+    clock: Clock | None = field(default=None, repr=False)  # returns the time in seconds; None: do not attack by timing
 
     @property
     def label(self) -> str:
@@ -86,6 +75,12 @@ class Watched:
         return [self.tables(self.problem.profile(user)) for user in self.victims]
 
     @cached_property
+    def left(self) -> list[readings.Left]:
+        """What remains of the sums for each victim, block by block, after everybody else's tables are subtracted."""
+        rng = self.draws(1)
+        return [readings.left_of(self.seen, tables, rng=rng) for tables in self.victims_tables]
+
+    @cached_property
     def longest(self) -> int:
         """The index of the victim for attacks on a single profile, chosen without looking at any noise.
 
@@ -113,23 +108,9 @@ class Watched:
         """The median number of ratings of the people who are not victims."""
         return float(np.median(self.problem.rated_counts[self.others]))
 
-    def finding(
-        self, name: str, target: str, metric: str, value: float, claim: str, *, rate: float | None = None, **more: Any
-    ) -> Finding:
-        """Return a finding about this run; `rate` is the true-positive rate at a false-positive rate of 1 %.
-
-        `more` holds other fields of `Finding`.
-        """
-        return Finding(
-            protocol=self.label,
-            name=name,
-            target=target,
-            metric=metric,
-            value=value,
-            claim=claim,
-            tpr_at_1pct_fpr=rate,
-            **more,
-        )
+    def subject(self, name: str, target: str, claim: str) -> Subject:
+        """Return the subject of findings about an attack on this run."""
+        return Subject(self.label, name, target, claim)
 
 
 def label_of(settings: Settings) -> str:
