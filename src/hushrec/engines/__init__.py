@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hushrec.arrays import FloatArray
-from hushrec.errors import Diverged, RemoteProtocolError
+from hushrec.errors import Diverged, LocalProtocolError, RemoteProtocolError
 from hushrec.models.predictor import Arrays, Predictor
 from hushrec.protocols import find_protocol
 from hushrec.simulation.training_problem import AnyProblem
@@ -19,10 +19,7 @@ State = dict[str, npt.NDArray[np.generic]]
 
 
 class Engine(Protocol):
-    """A simulation of all devices and the server of one run.
-
-    Engine classes are called with a training problem and `remark`, a function that shows a sentence to the user.
-    """
+    """A simulation of all devices and the server of one run, made from a training problem and a function `remark`."""
 
     name: ClassVar[str]
 
@@ -71,6 +68,13 @@ def train_all_rounds(name: str, problem: AnyProblem) -> Engine:
     while engine.round_number < problem.terms.max_rounds:
         run_round(engine)
     return engine
+
+
+def check_rounds_left(engine: Engine) -> None:
+    """Raise `LocalProtocolError` if the engine has run all rounds of the problem's terms."""
+    max_rounds = engine.problem.terms.max_rounds
+    if engine.round_number >= max_rounds:
+        raise LocalProtocolError(f"the run is over: all {max_rounds} rounds have ended.")
 
 
 def run_round(engine: Engine) -> None:

@@ -21,10 +21,7 @@ from hushrec.simulation.training_problem import AnyProblem
 
 
 class ReferenceEngine:
-    """An engine that exchanges every message of a round, under any protocol.
-
-    With `record_draws` it appends the random choices of all devices to `recorded_draws` after each round.
-    """
+    """An engine that exchanges every message; with `record_draws`, `recorded_draws` gets all random choices."""
 
     name: ClassVar[str] = "reference"
 

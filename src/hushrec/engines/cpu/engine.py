@@ -16,17 +16,16 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from hushrec.arrays import FloatArray, IntArray
-from hushrec.engines import Remark, State
+from hushrec.arrays import FloatArray
+from hushrec.engines import Remark, State, check_rounds_left
 from hushrec.engines.cpu import kernels, pairs
 from hushrec.engines.cpu.compilation import CompilationNotice
 from hushrec.engines.cpu.items import NOTHING_KNOWN, Items, Known
-from hushrec.engines.cpu.kernels import Given, Step, Streams, Vectors
-from hushrec.engines.cpu.layout import block_borders, given_draws, make_step, make_streams
-from hushrec.engines.cpu.pairs import Pairing
+from hushrec.engines.cpu.kernels import Inputs, Vectors
+from hushrec.engines.cpu.layout import block_borders
 from hushrec.engines.cpu.people import People
 from hushrec.engines.gradient import GradientEngine, GradientProblem
-from hushrec.errors import LocalProtocolError, ParameterError
+from hushrec.errors import ParameterError
 from hushrec.mechanisms.langevin import langevin_noise
 from hushrec.protocols.gradient.device import Draws
 from hushrec.protocols.gradient.messages import GradientReport
@@ -35,15 +34,12 @@ from hushrec.randomness import Purpose, SeededRandomness
 
 
 class _State(NamedTuple):
-    """The results of the rounds so far that later rounds depend on.
-
-    `rho` is each user's privacy loss (zCDP), and `numbers_sent` the total size of all reports, in numbers.
-    """
+    """The results of the rounds so far that later rounds depend on."""
 
     round_number: int
     vectors: Vectors
-    rho: FloatArray  # (n_users,)
-    numbers_sent: int
+    rho: FloatArray  # each user's privacy loss (zCDP), (n_users,)
+    numbers_sent: int  # total size of all reports, in numbers
 
 
 class CpuEngine(GradientEngine):
@@ -90,15 +86,12 @@ class CpuEngine(GradientEngine):
 
     def run_round(self, draws: Mapping[int, Draws] | None = None) -> None:
         """Run one round with new random draws or, in tests, with a given `Draws` for each user who takes part."""
-        terms = self.problem.terms
-        if self.round_number >= terms.max_rounds:
-            raise LocalProtocolError(f"the run is over: all {terms.max_rounds} rounds have ended.")
-        check_item_vectors(self.round_number + 1, self._state.vectors.items, self.problem.n_items)
+        check_rounds_left(self)
+        vectors, number = self._state.vectors, self.round_number + 1
+        check_item_vectors(number, vectors.items, self.problem.n_items)
         with self._compilation.listening():
-            round_number = self.round_number + 1
-            self._people.renew_permanent_bits(round_number)
-            pairing = self._people.pairing(round_number, draws)
-            self._run(round_number, given_draws(self.problem, draws), pairing, draws)
+            rows = Vectors(vectors.users, self._items.kernel_rows(vectors.items))
+            self._run(self._people.inputs(number, rows, draws), draws)
 
     def value_rho(self) -> FloatArray:
         return self._state.rho.copy()
@@ -134,14 +127,11 @@ class CpuEngine(GradientEngine):
         )
         self._people.forget_permanent_bits()
 
-    # Private helpers -------------------------------------------------------------------------------------------
-
-    def _run(self, round_number: int, given: Given, pairing: Pairing, draws: Mapping[int, Draws] | None) -> None:
+    def _run(self, inputs: Inputs, draws: Mapping[int, Draws] | None) -> None:
         """Compute the state after a round, and only then replace the current state, so that errors change nothing."""
-        state = self._state
-        vectors = Vectors(state.vectors.users, self._items.kernel_rows(state.vectors.items))
-        known = self._known_noise(round_number, given, pairing, vectors, draws)
-        outcome, largest = self._people.report(round_number, vectors, given, pairing, self._sums, self._counts)
+        state, round_number = self._state, self.round_number + 1
+        known = self._known_noise(inputs, draws)
+        outcome, largest = self._people.report(inputs, self._sums, self._counts)
         check_gradients(round_number, largest)
         moved, n_reports = self._items.move(round_number, state.vectors.items, self._sums, self._counts, known)
         check_finite(round_number, moved, outcome.users)
@@ -154,56 +144,33 @@ class CpuEngine(GradientEngine):
         if self._record_users:
             self.recorded.append(known.reports)
 
-    # Recording -------------------------------------------------------------------------------------------------
-
-    def _known_noise(
-        self, round_number: int, given: Given, pairing: Pairing, vectors: Vectors, draws: Mapping[int, Draws] | None
-    ) -> Known:
-        """Return the noise of individual reports: of all users if `draws` are given, else of `record_users`.
-
-        `given` and `pairing` are `draws` in the form that kernels take; without `draws`, they let the kernels draw.
-        """
+    def _known_noise(self, inputs: Inputs, draws: Mapping[int, Draws] | None) -> Known:
+        """Return the noise of individual reports: of all users if `draws` are given, else of `record_users`."""
         users = sorted(draws) if draws is not None else self._record_users
         if not len(users):
             return NOTHING_KNOWN
-        step, streams = make_step(self.problem, round_number, self._dtype), make_streams(self.problem, round_number)
-        noise = np.zeros(vectors.items.shape)
+        round_number, step = self.round_number + 1, inputs.step
+        users_before, items_before = (rows[:, : step.n_factors] for rows in self._state.vectors)
+        noise = np.zeros(inputs.vectors.items.shape)
         counts = np.zeros(len(noise), np.int64)
         reports: dict[int, GradientReport] = {}
+        answer_one = pairs.answer_one if self.problem.model.learns_from_pairs else kernels.answer_one
         for user in users:
-            items, errors = self._answer_of(user, streams, given, pairing, vectors)
-            gradients = self._gradients_of(user, items, errors, step)
-            own = self._noise_of(user, round_number, len(items), step) if draws is None else draws[user].gradient_noise
+            items, errors = answer_one(user, inputs)
+            items = items.astype(np.int64)
+            if draws is None:
+                rng = SeededRandomness(self.problem.seed, user).stream(Purpose.GRADIENT_NOISE, round_number)
+                own = langevin_noise((len(items), step.n_factors), step.size, rng=rng)
+            else:
+                own = draws[user].gradient_noise
             noise[items, : own.shape[1]] += own
             counts[items] += 1
             if user in self._record_users and len(items):
+                direction = self.problem.model.direction(users_before[user].astype(np.float64))
+                prior = step.size * items_before[items] * step.item_regularization[: step.n_factors]
+                gradients = step.size * step.data_weight * np.outer(errors, direction) - prior
                 reports[user] = GradientReport(round_number, items, gradients + own)
         return Known(noise, counts, reports)
-
-    def _answer_of(
-        self, user: int, streams: Streams, given: Given, pairing: Pairing, vectors: Vectors
-    ) -> tuple[IntArray, FloatArray]:
-        """Return the items that one user reports in the open round, and their errors, as the kernel computes them."""
-        profiles, choices = self._people.profiles, self._people.choices
-        begin, end = profiles.starts[user], profiles.starts[user + 1]
-        rated, values = profiles.items[begin:end], profiles.values[begin:end]
-        own = (vectors.users[user], vectors.items)
-        if self.problem.model.learns_from_pairs:
-            found = pairs.answer_one(user, begin, rated, choices, given, pairing, streams, *own)
-        else:
-            found = kernels.answer_one(user, rated, values, choices, given, streams, *own)
-        return found[0].astype(np.int64), found[1]
-
-    def _gradients_of(self, user: int, items: IntArray, errors: FloatArray, step: Step) -> FloatArray:
-        """Return the gradients that this user sends for these items, before noise."""
-        width, vectors = step.n_factors, self._state.vectors
-        direction = self.problem.model.direction(vectors.users[user, :width].astype(np.float64))
-        prior = step.size * vectors.items[items, :width] * step.item_regularization[:width]
-        return step.size * step.data_weight * np.outer(errors, direction) - prior
-
-    def _noise_of(self, user: int, round_number: int, count: int, step: Step) -> FloatArray:
-        rng = SeededRandomness(self.problem.seed, user).stream(Purpose.GRADIENT_NOISE, round_number)
-        return langevin_noise((count, step.n_factors), step.size, rng=rng)
 
 
 def _checked_users(problem: GradientProblem, users: Sequence[int]) -> list[int]:

@@ -19,26 +19,18 @@ from hushrec.protocols.gradient.prediction import initial_item_vectors
 
 
 class Known(NamedTuple):
-    """The gradients whose noise is drawn for each user, and not as one draw for all gradients of an item.
+    """The gradients whose noise is drawn for each user, and not as one draw for all gradients of an item."""
 
-    For each item, `noise` holds the sum of the noise of these gradients, and `counts` their number. `reports` holds, by
-    user, the complete reports of the users whose reports the engine keeps (`CpuEngine(record_users=…)`).
-    """
-
-    noise: FloatArray  # (n_items, width), or empty
-    counts: IntArray  # (n_items,), or empty
-    reports: dict[int, GradientReport]
+    noise: FloatArray  # the sum of their noise, (n_items, width), or empty
+    counts: IntArray  # their number, (n_items,), or empty
+    reports: dict[int, GradientReport]  # complete reports of the users in `CpuEngine(record_users=…)`
 
 
 NOTHING_KNOWN = Known(np.empty((0, 0)), np.empty(0, np.int64), {})
 
 
 class Items:
-    """The server's computations on the item vectors of one problem.
-
-    Rows are padded for the kernels, and a factorization machine has further rows for attributes. `dtype` is the number
-    type of the item vectors and of the sums of gradients.
-    """
+    """The server's computations on the item vectors of one problem, with rows that are padded for the kernels."""
 
     def __init__(self, problem: GradientProblem, dtype: npt.DTypeLike = np.float32) -> None:
         self._problem, self._dtype = problem, np.dtype(dtype)

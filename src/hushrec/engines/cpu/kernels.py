@@ -32,31 +32,32 @@ class Profiles(NamedTuple):
 
 
 class Choices(NamedTuple):
-    """The permanent bits, the probabilities of selecting an item, and ε_g (fake errors), for all users.
-
-    An item is selected with `prob_one` if its permanent bit is 1, otherwise with `prob_zero`; `one` and `zero` are the
-    same probabilities as integer multiples of 2⁻⁵³.
-    """
+    """The permanent bits, the probabilities of selecting an item, and ε_g (fake errors), for all users."""
 
     bits: npt.NDArray[np.uint64]  # B' with 64 items in a word, (n_users, n_words); n_words is 0 without selections
-    prob_zero: npt.NDArray[np.float64]  # p
-    prob_one: npt.NDArray[np.float64]  # q
-    zero: npt.NDArray[np.uint64]  # p as a threshold
-    one: npt.NDArray[np.uint64]  # q as a threshold
+    prob_zero: npt.NDArray[np.float64]  # p, if the item's permanent bit is 0
+    prob_one: npt.NDArray[np.float64]  # q, if it is 1
+    zero: npt.NDArray[np.uint64]  # p as an integer multiple of 2⁻⁵³
+    one: npt.NDArray[np.uint64]  # q as an integer multiple of 2⁻⁵³
     epsilon_g: npt.NDArray[np.float64]
 
 
 class Given(NamedTuple):
-    """Random draws of all users that the caller gives, as flat arrays; empty arrays if the kernels draw.
-
-    User i selects `items[starts[i]:starts[i + 1]]`, and `fake_errors` has an entry for each selected item. `user_noise`
-    is the noise of the user vectors.
-    """
+    """Random draws of all users that the caller gives, as flat arrays; empty arrays if the kernels draw."""
 
     starts: npt.NDArray[np.int64]  # (n_users + 1,) start of each user in items and fake_errors, or (0,)
-    items: npt.NDArray[np.uint32]
+    items: npt.NDArray[np.uint32]  # the selected items of each user
     fake_errors: npt.NDArray[np.float64]  # at the places of unrated items; not used elsewhere
     user_noise: npt.NDArray[np.float64]  # (n_users, width)
+
+
+class Pairing(NamedTuple):
+    """The source of the items' partners in pairs: two random streams or, if not empty, arrays of given partners."""
+
+    user_pairs: Stream  # partners of rated items, for the step of the user vector and for a report without selections
+    selected_pairs: Stream  # partners of selected items, for the report
+    user_partners: npt.NDArray[np.uint32]  # (n_ratings,)
+    selected_partners: npt.NDArray[np.uint32]  # at the places of the given selection
 
 
 class Streams(NamedTuple):
@@ -92,6 +93,18 @@ class Outcome(NamedTuple):
     rho: npt.NDArray[np.float64]  # (n_users,), the loss of this round's gradient values
 
 
+class Inputs(NamedTuple):
+    """Everything that the kernels of one round read."""
+
+    profiles: Profiles
+    choices: Choices
+    given: Given
+    pairing: Pairing
+    streams: Streams
+    step: Step
+    vectors: Vectors
+
+
 class Scratch(NamedTuple):
     """The working memory of a kernel for one block of users; its contents are overwritten for each user."""
 
@@ -103,15 +116,20 @@ class Scratch(NamedTuple):
     bits: npt.NDArray[np.uint64]  # (n_words,)
     selected: npt.NDArray[np.uint32]  # (n_items + TOGETHER,)
     selected_errors: npt.NDArray[np.float64]  # (n_items,)
+    partners: npt.NDArray[np.uint32]  # (most ratings of a user,), for pairs
+    is_rated: npt.NDArray[np.uint8]  # (n_items,), zeros between users, for pairs
+    unrated: npt.NDArray[np.uint32]  # (n_items,), for pairs
 
 
 @njit(cache=True)
-def make_scratch(n_items, width, most_rated, n_words, like):  # type: ignore[no-untyped-def]
-    """Return working memory for users with at most `most_rated` ratings.
-
-    `width` is the length of a padded row, `n_words` the number of words with a user's permanent bits, and `like` an
-    array with the number type of vectors.
-    """
+def make_scratch(first_user, stop_user, inputs):  # type: ignore[no-untyped-def]
+    """Return working memory for users `first_user` … `stop_user` − 1."""
+    like = inputs.vectors.items
+    n_items, width = like.shape
+    n_words = inputs.choices.bits.shape[1]
+    most_rated = 0
+    for user in range(first_user, stop_user):
+        most_rated = max(most_rated, inputs.profiles.starts[user + 1] - inputs.profiles.starts[user])
     return Scratch(
         errors=np.empty(most_rated, like.dtype),
         error_of_item=np.full(n_items, np.nan, like.dtype),
@@ -121,6 +139,9 @@ def make_scratch(n_items, width, most_rated, n_words, like):  # type: ignore[no-
         bits=np.empty(n_words, np.uint64),
         selected=np.empty(n_items + TOGETHER, np.uint32),
         selected_errors=np.empty(n_items),
+        partners=np.empty(most_rated, np.uint32),
+        is_rated=np.zeros(n_items, np.uint8),
+        unrated=np.empty(n_items, np.uint32),
     )
 
 
@@ -197,11 +218,7 @@ def draw_selection(user, choices, streams, scratch):  # type: ignore[no-untyped-
 
 @njit(cache=True)
 def choose(user, rated, errors, choices, given, streams, scratch):  # type: ignore[no-untyped-def]
-    """Write the items that a user reports, and the real or fake error of each, into `scratch`; return their number.
-
-    The selection and the fake errors are taken from `given`, or drawn if `given` is empty. In a protocol without
-    permanent bits, a user reports exactly the rated items.
-    """
+    """Write a user's items and their real or fake errors, given or drawn, into `scratch`; return their number."""
     if choices.bits.shape[1] == 0:
         copy_into(rated, scratch.selected)
         copy_into(errors, scratch.selected_errors)
@@ -223,10 +240,7 @@ def choose(user, rated, errors, choices, given, streams, scratch):  # type: igno
 
 @njit(cache=True)
 def _put_real_errors(rated, errors, selected, selected_errors, error_of_item):  # type: ignore[no-untyped-def]
-    """Replace the fake errors of selected items that are rated by their real errors, in `selected_errors`.
-
-    `error_of_item` must be all NaN, and is all NaN again afterwards.
-    """
+    """Replace the fake errors of selected rated items by real errors; `error_of_item` is all NaN before and after."""
     for place in range(len(rated)):
         error_of_item[rated[place]] = errors[place]
     for place in range(len(selected)):
@@ -239,10 +253,7 @@ def _put_real_errors(rated, errors, selected, selected_errors, error_of_item):  
 
 @njit(cache=True, fastmath=REORDER)
 def add_reports(selected, errors, user_vector, sums, counts):  # type: ignore[no-untyped-def]
-    """Add one user's report to the sums over all users; return Σ error² and the largest |error|.
-
-    For each selected item, error × user vector is added to its row of `sums`, and 1 to its entry of `counts`.
-    """
+    """Add error × user vector of each selected item to `sums`, and 1 to `counts`; return Σ error² and max |error|."""
     squares, largest = 0.0, 0.0
     for place in range(len(selected)):
         error = user_vector.dtype.type(errors[place])
@@ -256,70 +267,67 @@ def add_reports(selected, errors, user_vector, sums, counts):  # type: ignore[no
 
 
 @njit(cache=True, fastmath=REORDER)
-def update_user(user, user_vector, n_rated, step, given, streams, scratch, updated):  # type: ignore[no-untyped-def]
+def update_user(user, inputs, scratch, updated):  # type: ignore[no-untyped-def]
     """Fill `updated` with the user vector u after its step: u + η (N mean(e v) − u Λ_u) + noise.
 
     η is the step size, N the data weight, e and v are the error and the vector of each of the h rated items, and Λ_u is
     the user regularization. The noise is normal with variance η / h.
     """
-    width = step.user_regularization.shape[0]
-    noise = scratch.noise
-    if len(given.starts) > 0:
-        copy_into(given.user_noise[user], noise)
+    step, noise, user_vector = inputs.step, scratch.noise, inputs.vectors.users[user]
+    n_rated = inputs.profiles.starts[user + 1] - inputs.profiles.starts[user]
+    if len(inputs.given.starts) > 0:
+        copy_into(inputs.given.user_noise[user], noise)
         spread = 1.0
     else:
-        fill_normal(streams.user_noise, user, scratch.words, noise[: step.n_factors])
+        fill_normal(inputs.streams.user_noise, user, scratch.words, noise[: step.n_factors])
         spread = math.sqrt(step.size / n_rated)
     pull_weight = step.size * step.data_weight / n_rated
-    for k in range(width):
+    for k in range(step.user_regularization.shape[0]):
         prior = step.size * user_vector[k] * step.user_regularization[k]
         updated[k] = user_vector[k] + pull_weight * scratch.pull[k] - prior + spread * noise[k]
 
 
+@njit(cache=True)
+def finish_report(user, count, inputs, scratch, outcome, sums, counts):  # type: ignore[no-untyped-def]
+    """Add the `count` errors in `scratch` to the sums, and fill a user's row of `outcome`; return the largest |e| ‖u‖.
+
+    Here e is a reported error and u the user vector. The result is infinite if the errors or u are not finite.
+    """
+    step, user_vector = inputs.step, inputs.vectors.users[user]
+    squares, peak = add_reports(scratch.selected[:count], scratch.selected_errors[:count], user_vector, sums, counts)
+    norm = squared_norm(user_vector)
+    outcome.rho[user] = 0.5 * step.size * step.data_weight**2 * squares * norm
+    update_user(user, inputs, scratch, outcome.users[user])
+    return peak * math.sqrt(norm) if math.isfinite(squares * norm) else math.inf
+
+
+@njit(cache=True)
+def answer(user, inputs, scratch):  # type: ignore[no-untyped-def]
+    """Write the items that a user reports, and their errors, into `scratch`; return the number of items."""
+    begin, end = inputs.profiles.starts[user], inputs.profiles.starts[user + 1]
+    rated, values = inputs.profiles.items[begin:end], inputs.profiles.values[begin:end]
+    errors = scratch.errors[: end - begin]
+    rated_errors(rated, values, inputs.vectors.users[user], inputs.vectors.items, errors, scratch.pull)
+    return choose(user, rated, errors, inputs.choices, inputs.given, inputs.streams, scratch)
+
+
 @njit(cache=True, nogil=True)
-def report_block(  # type: ignore[no-untyped-def]
-    first_user, stop_user, profiles, choices, given, streams, step, vectors, outcome, sums, counts
-):
+def report_block(first_user, stop_user, inputs, outcome, sums, counts):  # type: ignore[no-untyped-def]
     """Compute the reports of users `first_user` … `stop_user` − 1; return the largest norm |e| ‖u‖.
 
     The gradient of a reported item contains e u, its error times the user vector. `sums` `(n_items, width)` and
     `counts` `(n_items,)` are overwritten with the sums of e u and the numbers of gradients of each item, over the users
     of this block. `outcome` gets the new user vectors and privacy losses.
     """
-    n_items, width = vectors.items.shape
-    most_rated = 0
-    for user in range(first_user, stop_user):
-        most_rated = max(most_rated, profiles.starts[user + 1] - profiles.starts[user])
-    scratch = make_scratch(n_items, width, most_rated, choices.bits.shape[1], vectors.items)
+    scratch = make_scratch(first_user, stop_user, inputs)
     sums[:] = 0
     counts[:] = 0
     largest = 0.0
     for user in range(first_user, stop_user):
-        begin, end = profiles.starts[user], profiles.starts[user + 1]
-        if not profiles.takes_part[user]:
-            continue
-        rated, values = profiles.items[begin:end], profiles.values[begin:end]
-        user_vector, errors = vectors.users[user], scratch.errors[: end - begin]
-        rated_errors(rated, values, user_vector, vectors.items, errors, scratch.pull)
-        count = choose(user, rated, errors, choices, given, streams, scratch)
-        squares, peak = add_reports(
-            scratch.selected[:count], scratch.selected_errors[:count], user_vector, sums, counts
-        )
-        norm = squared_norm(user_vector)
-        outcome.rho[user] = 0.5 * step.size * step.data_weight**2 * squares * norm
-        largest = max(largest, reach(peak, squares, norm))
-        update_user(user, user_vector, end - begin, step, given, streams, scratch, outcome.users[user])
+        if inputs.profiles.takes_part[user]:
+            count = answer(user, inputs, scratch)
+            largest = max(largest, finish_report(user, count, inputs, scratch, outcome, sums, counts))
     return largest
-
-
-@njit(cache=True)
-def reach(peak, squares, norm):  # type: ignore[no-untyped-def]
-    """Return a user's largest norm |e| ‖u‖ of error times user vector: `peak`, the largest |e|, times √`norm`.
-
-    `norm` is the squared norm of the user vector. The result is infinite if `norm` or `squares`, the sum of squared
-    errors, is not finite.
-    """
-    return peak * math.sqrt(norm) if math.isfinite(squares * norm) else math.inf
 
 
 @njit(cache=True, fastmath=REORDER)
@@ -379,10 +387,8 @@ def item_normals(stream, n_items, width):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def answer_one(user, rated, values, choices, given, streams, user_vector, item_vectors):  # type: ignore[no-untyped-def]
+def answer_one(user, inputs):  # type: ignore[no-untyped-def]
     """Return the items that one user reports in this round, and their errors, as `report_block` computes them."""
-    n_items, width = item_vectors.shape
-    scratch = make_scratch(n_items, width, len(rated), choices.bits.shape[1], item_vectors)
-    rated_errors(rated, values, user_vector, item_vectors, scratch.errors, scratch.pull)
-    count = choose(user, rated, scratch.errors, choices, given, streams, scratch)
+    scratch = make_scratch(user, user + 1, inputs)
+    count = answer(user, inputs, scratch)
     return scratch.selected[:count], scratch.selected_errors[:count]

@@ -31,10 +31,7 @@ def fake_ranges(problem: GradientProblem) -> FloatArray:
 
 
 def profile_caps(problem: GradientProblem) -> IntArray:
-    """Return, for each user, the largest number of rated items that count for the permanent bits, `(n_users,)`.
-
-    This is the user's profile cap or, without a cap, the number of all items.
-    """
+    """Return the number of rated items that count for each user's permanent bits at most: the cap, or all items."""
     selections = selections_of([problem.protocol(user) for user in range(problem.n_users)])
     return np.array([problem.n_items if own.profile_cap is None else own.profile_cap for own in selections])
 
@@ -133,8 +130,5 @@ def make_streams(problem: GradientProblem, round_number: int) -> Streams:
 
 
 def user_stream(problem: GradientProblem, purpose: Purpose, round_number: int) -> Stream:
-    """Return the key of all users' random streams for one purpose and round.
-
-    If the problem is a part of a larger run, users keep the streams that they have in the whole run.
-    """
+    """Return the key of all users' streams; a user of a part keeps the stream that it has in the whole run."""
     return make_stream(problem.seed, purpose, round_number, problem.first_user)

@@ -14,33 +14,24 @@ import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.budget.gaussian import own_norm_squared
-from hushrec.engines import Remark, State
+from hushrec.engines import Remark, State, check_rounds_left
 from hushrec.engines.cpu import audience_kernels
 from hushrec.engines.cpu import masked_kernels as kernels
 from hushrec.engines.cpu.compilation import CompilationNotice
 from hushrec.engines.cpu.masked_kernels import Codes, Given, People
 from hushrec.engines.cpu.philox import make_stream
-from hushrec.errors import Diverged, LocalProtocolError, ParameterError
+from hushrec.errors import Diverged, ParameterError
 from hushrec.models.gaussian_process import Ratings
 from hushrec.models.predictor import Arrays, Predictor
 from hushrec.protocols.configured import BoolArray
+from hushrec.protocols.masked import plan
 from hushrec.protocols.masked.audience.table import AudienceTable
 from hushrec.protocols.masked.constants import CONSTANTS
 from hushrec.protocols.masked.encoding import BlockCode, Table, clip_of_norm, decode_sum
 from hushrec.protocols.masked.evaluation import NO_RATINGS, is_held_out
 from hushrec.protocols.masked.learning import learning_of
 from hushrec.protocols.masked.noise import summed_noise
-from hushrec.protocols.masked.plan import (
-    AUDIENCE,
-    BIAS,
-    COUNTS,
-    EVALUATION,
-    FACTORS,
-    MOMENTS,
-    PRIOR,
-    Round,
-    curvature_of,
-)
+from hushrec.protocols.masked.plan import Round
 from hushrec.protocols.masked.protocol import Masked
 from hushrec.protocols.masked.table import PublicTable
 from hushrec.randomness import Purpose, SeededRandomness
@@ -48,18 +39,9 @@ from hushrec.simulation.training_problem import AnyProblem
 
 TASKS_PER_THREAD = 4
 
-_KINDS = {
-    COUNTS: kernels.COUNTS,
-    MOMENTS: kernels.MOMENTS,
-    AUDIENCE: kernels.AUDIENCE,
-    curvature_of(AUDIENCE): kernels.AUDIENCE_CURVATURE,
-    BIAS: kernels.BIAS,
-    curvature_of(BIAS): kernels.BIAS_CURVATURE,
-    FACTORS: kernels.FACTORS,
-    curvature_of(FACTORS): kernels.FACTORS_CURVATURE,
-    PRIOR: kernels.PRIOR,
-    EVALUATION: kernels.EVALUATION,
-}
+_ROWS = [name for block in (plan.AUDIENCE, plan.BIAS, plan.FACTORS) for name in (block, plan.curvature_of(block))]
+_ORDER = (plan.COUNTS, plan.MOMENTS, *_ROWS, plan.PRIOR, plan.EVALUATION)  # as in `masked_kernels`
+_KINDS = {name: kind for kind, name in enumerate(_ORDER)}
 NOTHING_GIVEN = Given(np.empty(0, np.int64), np.empty(0))
 
 
@@ -153,8 +135,7 @@ class CpuMaskedEngine:
 
     def run_round(self) -> None:
         """Run one round: the devices that are present send tables; the server decodes the sums and learns from them."""
-        if self.round_number >= self.problem.terms.max_rounds:
-            raise LocalProtocolError(f"the run is over: all {self.problem.terms.max_rounds} rounds have ended.")
+        check_rounds_left(self)
         one, codes = self.priced.plan.rounds[self.round_number], self.priced.codes[self.round_number]
         present = self._protocol.present(self.problem.seed, self.round_number + 1, self.problem.n_users)
         survivors = int(np.count_nonzero(present))
@@ -204,10 +185,7 @@ class CpuMaskedEngine:
         self._latest = None
 
     def sum_tables(self, one: Round, table: Any, present: BoolArray) -> list[Table]:
-        """Return, for each block of round `one`, the sum modulo 2³² of all present devices' tables, noise included.
-
-        `table` is the public table before the round; `present` has one flag per user.
-        """
+        """Return, for each block of round `one`, the sum modulo 2³² of all present devices' tables, noise included."""
         number = self.round_number + 1
         codes = self.priced.codes[self.round_number]
         survivors = int(np.count_nonzero(present))
@@ -260,10 +238,7 @@ def _only(problem: AnyProblem, wanted: BoolArray) -> Ratings:
 
 
 def _layout(one: Round, codes: Sequence[BlockCode], fraction: float) -> tuple[Codes, int]:
-    """Return the encoding of a round's blocks as arrays by kind of block, and the number of entries of its table.
-
-    `fraction` multiplies the clip of every block: 1, or less if people's own budgets are smaller than the run's.
-    """
+    """Return a round's encoding as arrays by kind of block, and its table's size; `fraction` multiplies every clip."""
     layout = Codes(
         wanted=np.zeros(kernels.KINDS, np.bool_),
         clips=np.ones(kernels.KINDS),
@@ -287,9 +262,6 @@ def _layout(one: Round, codes: Sequence[BlockCode], fraction: float) -> tuple[Co
 
 
 def even_work(starts: IntArray, n_tasks: int) -> IntArray:
-    """Return the borders that divide people into at most `n_tasks` tasks with about equal numbers of ratings.
-
-    Person i has the ratings `starts[i]` … `starts[i + 1]` − 1.
-    """
+    """Return the borders that divide people into at most `n_tasks` tasks with about equal numbers of ratings."""
     cuts = np.searchsorted(starts, starts[-1] * np.arange(1, n_tasks) / n_tasks)
     return np.unique(np.concatenate([[0], cuts, [len(starts) - 1]])).astype(np.int64)

@@ -30,42 +30,30 @@ _LOW = np.uint64(0xFFFFFFFF)
 
 
 class People(NamedTuple):
-    """The ratings of all people; person i has the entries `starts[i]` … `starts[i + 1]` − 1 of `items` and `values`.
-
-    The arrays `held_…` have the ratings that devices hold out to measure accuracy, in the same form.
-    """
+    """The ratings of all people; person i has the entries `starts[i]` … `starts[i + 1]` − 1 of `items` and `values`."""
 
     starts: IntArray  # (n_people + 1,)
     items: IntArray  # ascending for each person
     values: FloatArray  # from 1 to 5
     present: npt.NDArray[np.bool_]  # whose devices report in this round, (n_people,)
-    held_starts: IntArray  # of the held-out ratings, (n_people + 1,)
+    held_starts: IntArray  # of the ratings that devices hold out to measure accuracy, in the same form
     held_items: IntArray
     held_values: FloatArray
 
 
 class Codes(NamedTuple):
-    """How the blocks of a round are encoded as integers, by kind of block; `wanted` marks the kinds of this round.
+    """How the blocks of a round are encoded as integers, by kind of block."""
 
-    For each kind: the clip, 1 / grid, the clip in grid units, the largest squared norm of the integers, and the
-    position of the block's first entry in the table of the round (`offsets`).
-    """
-
-    wanted: npt.NDArray[np.bool_]  # (KINDS,)
+    wanted: npt.NDArray[np.bool_]  # the kinds of this round, (KINDS,)
     clips: FloatArray  # C
-    scales: FloatArray  # 1/γ
+    scales: FloatArray  # 1/γ, for the grid γ
     clip_units: FloatArray  # the clip in grid units
-    limits: IntArray  # Δ²
-    offsets: IntArray
+    limits: IntArray  # Δ², the largest squared norm of the integers
+    offsets: IntArray  # position of the block's first entry in the table of the round
 
 
 class Table(NamedTuple):
-    """The arrays from which the entries of a person's blocks are computed: public table, taste columns, constants.
-
-    `protocols.masked.table.PublicTable` explains the arrays of the public table; `precisions` is 1 / its `variances`.
-    `shape` holds five constants: three of a person's description, and two limits on the length of the vector that all
-    rows of a person's audience block, or factor block, are multiples of.
-    """
+    """The arrays (see `PublicTable`) and constants from which the entries of a person's blocks are computed."""
 
     offsets: FloatArray
     rows: FloatArray
@@ -76,7 +64,9 @@ class Table(NamedTuple):
     description_centre: FloatArray
     description_map: FloatArray
     taste_columns: FloatArray
-    shape: FloatArray  # profile_spread, profile_offset, usual_log_profile, audience_limit, factor_limit
+    # profile_spread, profile_offset, usual_log_profile; and audience_limit, factor_limit, which limit the length of the
+    # vector that all rows of a person's audience block, or factor block, are multiples of
+    shape: FloatArray
 
 
 class Given(NamedTuple):

@@ -159,11 +159,7 @@ def _place_in_layers(words, out):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _outside_core(stream, user, block, layer, x):  # type: ignore[no-untyped-def]
-    """Return the absolute value of a normal draw that the fast path of `fill_normal` did not accept.
-
-    `layer` and `x` are the layer and the position that the fast path drew, and `block` is the first of the random
-    blocks that only this draw uses.
-    """
+    """Return |x| for a draw that `fill_normal` did not accept at once, with further random blocks from `block` on."""
     while True:
         first, second = draw_block(stream, user, block)
         block += 1
@@ -245,10 +241,7 @@ def fill_fakes(mean, deviation, epsilon_g, words, out):  # type: ignore[no-untyp
 
 @njit(cache=True, fastmath=FUSED)
 def _fill_truncated(center, s, words, out):  # type: ignore[no-untyped-def]
-    """Fill `out` with draws of N(center, 1) truncated to [−s, s], by the inverse CDF.
-
-    `center` must be at least 0, so that small probabilities are computed with full relative accuracy.
-    """
+    """Fill `out` with draws of N(center, 1), with center ≥ 0, truncated to [−s, s], by the inverse CDF."""
     lower, upper = ndtr(-s - center), ndtr(s - center)
     if s < _NARROW:
         _fill_narrow(center, s, words, out)

@@ -7,26 +7,15 @@ every user, and the summed reports of every block of users, are bit-identical ho
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numba
 import numpy as np
 import numpy.typing as npt
 
 from hushrec.arrays import IntArray
-from hushrec.engines.cpu import kernels, pairs
-from hushrec.engines.cpu.kernels import Choices, Given, Outcome, Profiles, Rows, Vectors
-from hushrec.engines.cpu.layout import (
-    fake_ranges,
-    make_step,
-    make_streams,
-    padded,
-    profile_caps,
-    selection_probabilities,
-    thresholds,
-    user_stream,
-)
-from hushrec.engines.cpu.pairs import Pairing
+from hushrec.engines.cpu import kernels, layout, pairs
+from hushrec.engines.cpu.kernels import Choices, Inputs, Outcome, Pairing, Profiles, Rows, Vectors
 from hushrec.engines.cpu.randomized_response import fill_permanent
 from hushrec.engines.gradient import GradientProblem
 from hushrec.models.fm import FactorizationMachine
@@ -45,54 +34,60 @@ class People:
         takes_part = np.isin(np.arange(problem.n_users), problem.active_users)
         items = problem.items.astype(np.uint32)
         self.profiles = Profiles(problem.starts, items, self._training_values(), takes_part)
-        self._probabilities = selection_probabilities(problem)
+        self._probabilities = layout.selection_probabilities(problem)
         self.choices = self._empty_choices()
         self._epoch = -1
         self.threads = ThreadPoolExecutor(numba.get_num_threads())  # kept, because starting threads takes milliseconds
 
     def initial_vectors(self) -> Rows:
         """Return the user vectors before the first round, with padded rows."""
-        return self.with_constant(padded(self.problem, initial_user_vectors(self.problem), self._dtype))
+        return self.with_constant(layout.padded(self.problem, initial_user_vectors(self.problem), self._dtype))
 
-    def report(
-        self, round_number: int, vectors: Vectors, given: Given, pairing: Pairing, sums: Rows, counts: IntArray
-    ) -> tuple[Outcome, float]:
+    def inputs(self, round_number: int, vectors: Vectors, draws: Mapping[int, Draws] | None = None) -> Inputs:
+        """Return what the kernels of a round read, with these `draws` of all users unless the kernels should draw."""
+        problem = self.problem
+        self._renew_permanent_bits(round_number)
+        return Inputs(
+            self.profiles,
+            self.choices,
+            layout.given_draws(problem, draws),
+            self._pairing(round_number, draws),
+            layout.make_streams(problem, round_number),
+            layout.make_step(problem, round_number, self._dtype),
+            vectors,
+        )
+
+    def report(self, inputs: Inputs, sums: Rows, counts: IntArray) -> tuple[Outcome, float]:
         """Compute every user's report; return new user vectors and privacy losses, and the largest norm |e| ‖u‖.
 
         The gradient of a reported item contains e u, its error times the user vector. For each block of users, `sums`
         `(n_blocks, n_items, width)` and `counts` `(n_blocks, n_items)` are filled with the sums of e u and the numbers
         of gradients of each item.
         """
-        outcome = Outcome(vectors.users.copy(), np.zeros(self.problem.n_users))
-        streams, step = make_streams(self.problem, round_number), make_step(self.problem, round_number, self._dtype)
-        common: tuple[Any, ...] = (self.profiles, self.choices, given, streams, step, vectors, outcome)
-        kernel: Any = kernels.report_block
-        if self.problem.model.learns_from_pairs:
-            common, kernel = (*common[:3], pairing, *common[3:]), pairs.report_block
+        before = inputs.vectors.users
+        outcome = Outcome(before.copy(), np.zeros(self.problem.n_users))
+        kernel = pairs.report_block if self.problem.model.learns_from_pairs else kernels.report_block
 
         def report(block: int, first: int, stop: int) -> float:
-            return float(kernel(first, stop, *common, sums[block], counts[block]))
+            return float(kernel(first, stop, inputs, outcome, sums[block], counts[block]))
 
         largest = max(in_threads(self.threads, report, self.borders))
         if isinstance(self.problem.model, FactorizationMachine):
             self.with_constant(outcome.users)  # the constant is not learned
-            squares = np.square(vectors.users, dtype=np.float64)
+            squares = np.square(before, dtype=np.float64)
             outcome.rho[:] *= 1 - squares[:, 0] / squares.sum(axis=1)  # the user's own bias is not sent
         return outcome, largest
 
-    def renew_permanent_bits(self, round_number: int) -> None:
-        """Draw the permanent bits of this round's epoch, unless they have been drawn.
-
-        The seed and the epoch determine the bits, so that a resumed run draws the same ones.
-        """
+    def _renew_permanent_bits(self, round_number: int) -> None:
+        """Draw the permanent bits of this round's epoch from the seed, unless they have been drawn."""
         problem = self.problem
         epoch = problem.terms.epoch(round_number)
         if self._probabilities is None or epoch == self._epoch:
             return
         first_round = 1 if problem.terms.epoch_rounds is None else epoch * problem.terms.epoch_rounds + 1
-        caps = profile_caps(problem)
-        flip = thresholds(self._probabilities.prob_randomize / 2)
-        stream = user_stream(problem, Purpose.PERMANENT_BITS, first_round)
+        caps = layout.profile_caps(problem)
+        flip = layout.thresholds(self._probabilities.prob_randomize / 2)
+        stream = layout.user_stream(problem, Purpose.PERMANENT_BITS, first_round)
         starts, items, bits = self.profiles.starts, self.profiles.items, self.choices.bits
 
         def fill(_: int, first: int, stop: int) -> None:
@@ -105,7 +100,7 @@ class People:
         """Make the next round draw its permanent bits again. Call this after a state is restored."""
         self._epoch = -1
 
-    def pairing(self, round_number: int, draws: Mapping[int, Draws] | None = None) -> Pairing:
+    def _pairing(self, round_number: int, draws: Mapping[int, Draws] | None) -> Pairing:
         """Return the source of the partners in this round's pairs: random streams, or the partners in `draws`."""
         problem, nobody = self.problem, np.empty(0, np.uint32)
         own = [draws[user].user_partners for user in sorted(draws)] if draws else []
@@ -115,8 +110,8 @@ class People:
             takes_part = np.isin(np.arange(problem.n_users), list(draws))
             of_ratings[np.repeat(takes_part, problem.rated_counts)] = np.concatenate(own)
         return Pairing(
-            user_stream(problem, Purpose.USER_PAIRS, round_number),
-            user_stream(problem, Purpose.SELECTED_PAIRS, round_number),
+            layout.user_stream(problem, Purpose.USER_PAIRS, round_number),
+            layout.user_stream(problem, Purpose.SELECTED_PAIRS, round_number),
             of_ratings,
             np.concatenate(selected).astype(np.uint32) if selected else nobody,
         )
@@ -126,8 +121,6 @@ class People:
         if isinstance(self.problem.model, FactorizationMachine):
             users[:, self.problem.model.user_width] = 1
         return users
-
-    # Private helpers -------------------------------------------------------------------------------------------
 
     def _training_values(self) -> Rows:
         """Return the values that devices train on: the ratings, with noise from each device's stream in `isgld`."""
@@ -147,7 +140,7 @@ class People:
             nothing, nowhere = np.zeros(0), np.zeros(0, np.uint64)
             return Choices(bits, nothing, nothing, nowhere, nowhere, nothing)
         zero, one = self._probabilities.prob_send_zero, self._probabilities.prob_send_one
-        return Choices(bits, zero, one, thresholds(zero), thresholds(one), fake_ranges(problem))
+        return Choices(bits, zero, one, layout.thresholds(zero), layout.thresholds(one), layout.fake_ranges(problem))
 
 
 def in_threads(threads: ThreadPoolExecutor, work: Callable[[int, int, int], Value], borders: IntArray) -> list[Value]:

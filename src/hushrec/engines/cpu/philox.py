@@ -80,10 +80,7 @@ def draw_block(stream, user, block):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def fill_words(stream, user, first_block, words):  # type: ignore[no-untyped-def]
-    """Fill `words` (an even number of `uint64`) from this user's stream, starting at block `first_block`.
-
-    The first half of `words` gets the first word of each block, the second half the second word.
-    """
+    """Fill `words`, of even length, from block `first_block` on: the blocks' first words, then their second words."""
     half = len(words) // 2
     for block in range(half):
         words[block], words[half + block] = draw_block(stream, user, first_block + block)

@@ -50,10 +50,7 @@ def respond(stream, user, bits, if_zero, if_one, words, out):  # type: ignore[no
 
 @njit(cache=True)
 def _compare_first_bits(bits, if_zero, if_one, random, undecided, out):  # type: ignore[no-untyped-def]
-    """Compare the `_JOINT` highest bits of uniform numbers and probabilities, for all items.
-
-    The results are written to `out`; `undecided` gets a 1 for each item whose bits are all equal.
-    """
+    """Compare the `_JOINT` highest bits of uniform numbers and probabilities, for all items at once."""
     for place in range(len(bits)):
         ones = bits[place]
         drawn = _chance(ones, if_zero, if_one, BITS)  # the digit of weight 1 is set if the probability is 1
@@ -68,10 +65,7 @@ def _compare_first_bits(bits, if_zero, if_one, random, undecided, out):  # type:
 
 @njit(inline="always")
 def _chance(ones, if_zero, if_one, weight):  # type: ignore[no-untyped-def]
-    """Return a binary digit of 64 items' probabilities: of `if_one` where `ones` has a 1, else of `if_zero`.
-
-    It is the digit that stands for 2^(`weight` − 53).
-    """
+    """Return the digit of 2^(`weight` − 53) of 64 probabilities: `if_one` where `ones` has a 1, else `if_zero`."""
     place = np.uint64(weight)
     return (ones & (_ZERO - ((if_one >> place) & _ONE))) | (~ones & (_ZERO - ((if_zero >> place) & _ONE)))
 
@@ -141,12 +135,7 @@ def list_items(bits, n_items, items):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def select_sparse(stream, user, bits, n_items, prob_zero, prob_one, words, items):  # type: ignore[no-untyped-def]
-    """Select the items that a user reports, for small probabilities; write them to `items`, return their number.
-
-    The probability is `prob_one` if the item's bit in `bits` is 1, otherwise `prob_zero`. Candidates are drawn with the
-    larger of the two probabilities, by geometric gaps between them. A candidate is then kept with the ratio of its own
-    probability to the larger one.
-    """
+    """Write the items that a user reports, for small probabilities, to `items`; return their number."""
     rate = max(prob_zero, prob_one)
     if rate == 0.0:
         return 0

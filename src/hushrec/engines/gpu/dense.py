@@ -8,9 +8,11 @@ vectors are matrix products, and no list is built, sorted or searched.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 NEWTON_STEPS = 24
 _LARGEST_BELOW_ONE = 1 - 2.0**-24  # in float32; the normal quantile of 1 would be infinite
@@ -23,18 +25,18 @@ class FakeLaw:
     fake = sign · (center + deviation · Φ⁻¹(low + uniform · mass)). Every field is `(g, n)`, for g runs and n users.
     """
 
-    sign: torch.Tensor
-    center: torch.Tensor  # |mean|
-    deviation: torch.Tensor
-    low: torch.Tensor  # Φ at the lower end of the interval
-    mass: torch.Tensor  # exp(−ε_g)
-    bound: torch.Tensor  # α
+    sign: Tensor
+    center: Tensor  # |mean|
+    deviation: Tensor
+    low: Tensor  # Φ at the lower end of the interval
+    mass: Tensor  # exp(−ε_g)
+    bound: Tensor  # α
 
     def of_run(self, run: int) -> "FakeLaw":
         """Return the distributions for the users of one run; their fields are `(n_users,)`."""
         return FakeLaw(*(entry[run] for entry in vars(self).values()))
 
-    def errors(self, uniform: torch.Tensor) -> torch.Tensor:
+    def errors(self, uniform: Tensor) -> Tensor:
         """Map uniform numbers in [0, 1), `(g, n, m)` for g runs, n users and m items, to fake errors."""
         half_cell = 2.0**-25
         quantile = (uniform + half_cell) * self.mass[..., None] + self.low[..., None]
@@ -44,7 +46,7 @@ class FakeLaw:
         return torch.minimum(torch.maximum(errors, -bound), bound) * self.sign[..., None]
 
 
-def fake_law(mean: torch.Tensor, deviation: torch.Tensor, epsilon_g: torch.Tensor) -> FakeLaw:
+def fake_law(mean: Tensor, deviation: Tensor, epsilon_g: Tensor) -> FakeLaw:
     """Return the distribution of fake errors, from the mean and deviation of real errors ([SDCF], Theorem 3)."""
     mean, deviation, epsilon_g = mean.double(), deviation.double(), epsilon_g.double()
     bound = fake_error_bounds(mean, deviation, epsilon_g)
@@ -55,7 +57,7 @@ def fake_law(mean: torch.Tensor, deviation: torch.Tensor, epsilon_g: torch.Tenso
     return FakeLaw(*(entry.float() for entry in fields))
 
 
-def fake_error_bounds(mean: torch.Tensor, deviation: torch.Tensor, epsilon_g: torch.Tensor) -> torch.Tensor:
+def fake_error_bounds(mean: Tensor, deviation: Tensor, epsilon_g: Tensor) -> Tensor:
     """Return the bounds α of fake errors, in float64, by the Newton method of `budget.calibrate.fake_error_bound`."""
     inside = (deviation > 0) & (epsilon_g > 0) & torch.isfinite(epsilon_g)
     one = torch.ones_like(mean)
@@ -71,7 +73,7 @@ def fake_error_bounds(mean: torch.Tensor, deviation: torch.Tensor, epsilon_g: to
     return torch.where(torch.isinf(epsilon_g), 0.0, bound)
 
 
-def _log_mass(center: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
+def _log_mass(center: Tensor, s: Tensor) -> Tensor:
     """Return ln(Φ(s − c) − Φ(−s − c)) for c = `center`; for a narrow interval by 2 s φ(c) (1 + (c² − 1) s²/6)."""
     narrow = torch.log(2 * s) - math.log(2 * math.pi) / 2 - center**2 / 2 + torch.log1p((center**2 - 1) * s**2 / 6)
     upper = torch.special.log_ndtr(s - center)
@@ -83,26 +85,26 @@ def _log_mass(center: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
 class UserSums:
     """For each user, the sum of error times item vector over the rated items, and the errors' mean and deviation."""
 
-    gradients: torch.Tensor  # (g, n, k)
-    error_mean: torch.Tensor  # (g, n)
-    error_deviation: torch.Tensor  # (g, n)
+    gradients: Tensor  # (g, n, k)
+    error_mean: Tensor  # (g, n)
+    error_deviation: Tensor  # (g, n)
 
 
 @dataclass(frozen=True, eq=False)
 class ItemSums:
-    """For each item, the number of users who report it, and the sum of their errors times user vectors (`gradients`).
+    """The sums over all reports of a round: for each item, and for each user."""
 
-    `squares` has, for each user, the sum of the squared errors that the user reports.
-    """
+    gradients: Tensor  # Σ e u, errors times user vectors, of each item, (g, m, k)
+    counts: Tensor  # users who report each item, (g, m)
+    squares: Tensor  # Σ e² of each user, (g, n)
 
-    gradients: torch.Tensor  # Σ e u for each item, (g, m, k)
-    counts: torch.Tensor  # (g, m)
-    squares: torch.Tensor  # (g, n)
+    @staticmethod
+    def stacked(runs: Sequence["ItemSums"]) -> "ItemSums":
+        """Return the sums of several runs, from those of each run."""
+        return ItemSums(*(torch.stack(rows) for rows in zip(*(vars(one).values() for one in runs), strict=True)))
 
 
-def user_sums(
-    values: torch.Tensor, counts: torch.Tensor, user_vectors: torch.Tensor, item_vectors: torch.Tensor
-) -> UserSums:
+def user_sums(values: Tensor, counts: Tensor, user_vectors: Tensor, item_vectors: Tensor) -> UserSums:
     """Return the `UserSums` of one round; `counts` `(n,)` holds each user's number of rated items."""
     errors = rated_errors(values, user_vectors, item_vectors)  # (g, n, m)
     h = counts.clamp_min(1)
@@ -111,30 +113,18 @@ def user_sums(
     return UserSums(errors @ item_vectors, mean, square.sqrt())
 
 
-def rated_errors(values: torch.Tensor, user_vectors: torch.Tensor, item_vectors: torch.Tensor) -> torch.Tensor:
+def rated_errors(values: Tensor, user_vectors: Tensor, item_vectors: Tensor) -> Tensor:
     """Return rating minus prediction for every rated cell, 0 in other cells, `(g, n, m)`: runs, users, items."""
     errors = values - user_vectors @ item_vectors.transpose(-1, -2)
     return errors.nan_to_num_(nan=0.0)
 
 
-def select_cells(
-    bits: torch.Tensor, prob_send_zero: torch.Tensor, prob_send_one: torch.Tensor, uniform: torch.Tensor
-) -> torch.Tensor:
-    """Return whether each (user, item) cell is selected, `(g, n, m)`: runs, users, items.
-
-    A cell is selected with probability `prob_send_one` if its permanent bit is 1, otherwise with `prob_send_zero`;
-    `uniform` holds a uniform number for each cell.
-    """
+def select_cells(bits: Tensor, prob_send_zero: Tensor, prob_send_one: Tensor, uniform: Tensor) -> Tensor:
+    """Return whether each cell is selected, `(g, n, m)`: the probability depends on its permanent bit."""
     return uniform < torch.where(bits, prob_send_one[..., None], prob_send_zero[..., None])
 
 
-def item_sums(
-    values: torch.Tensor,
-    selected: torch.Tensor,
-    fakes: torch.Tensor,
-    user_vectors: torch.Tensor,
-    item_vectors: torch.Tensor,
-) -> ItemSums:
+def item_sums(values: Tensor, selected: Tensor, fakes: Tensor, user_vectors: Tensor, item_vectors: Tensor) -> ItemSums:
     """Return the `ItemSums`: a selected cell has its real error if it is rated, otherwise its fake error."""
     errors = torch.where(values.isnan(), fakes, rated_errors(values, user_vectors, item_vectors))
     errors = torch.where(selected, errors, 0.0)

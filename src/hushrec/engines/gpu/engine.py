@@ -11,19 +11,12 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.engines import Remark, State
-from hushrec.engines.gpu import dense, pairs
+from hushrec.engines.gpu import dense, pairs, user_arrays
 from hushrec.engines.gpu.held_out import HeldOut, PlacedHeldOut, held_out_ranks, place_held_out, rating_errors
-from hushrec.engines.gpu.user_arrays import (
-    active_counts,
-    check_supported,
-    kept_under_caps,
-    selection_choices,
-    training_key,
-    training_values,
-)
 from hushrec.engines.gradient import GradientEngine, GradientProblem
 from hushrec.errors import ParameterError
 from hushrec.protocols.gradient.plausible import check_finite, check_item_vectors
@@ -44,10 +37,9 @@ class GpuBatch:
         device: str | None = None,
         kernels: str | None = None,
         dtype: torch.dtype = torch.float32,
-        precision: str = "tf32",
     ) -> None:
         for problem in problems:
-            check_supported(problem, problems[0])
+            user_arrays.check_supported(problem, problems[0])
         self.problems = list(problems)
         self.device = torch.device(device or default_device())
         self.from_pairs = problems[0].model.learns_from_pairs
@@ -57,12 +49,11 @@ class GpuBatch:
             raise ParameterError("kernels must be dense for model bpr, got fused.")
         self.round_number = 0
         self._dtype = dtype
-        self._precision = precision
         self._generator = torch.Generator(device=self.device)
         self._place_values()
         self._place_vectors()
         self._place_terms()
-        self._bits: torch.Tensor | None = None
+        self._bits: Tensor | None = None
         self._value_rho = self._zeros(len(self.problems), self.n_users)
         self._reports = self._zeros(len(self.problems))
 
@@ -115,10 +106,7 @@ class GpuBatch:
         return rating_errors(tests, self.user_vectors, self.item_vectors)
 
     def held_out_ranks(self, tests: PlacedHeldOut) -> IntArray:
-        """Return how each held-out item ranks, for every run, as three counts: `(n_runs, 3, n_tests)`.
-
-        The counts are of the user's other unrated items: those that score higher, those that score the same, and all.
-        """
+        """Return how each held-out item ranks, for every run, `(n_runs, 3, n_tests)`; see `held_out.held_out_ranks`."""
         splits = tests.splits.tolist()
         return np.stack(
             [
@@ -144,25 +132,18 @@ class GpuBatch:
         self._value_rho = self._tensor(state["value_rho"])
         self._reports = self._tensor(state["reports"])
 
-    # The sums of a round ---------------------------------------------------------------------------------------
-
     def _fused_sums(self) -> tuple[dense.UserSums, dense.ItemSums]:
         from hushrec.engines.gpu import fused
 
         vectors = (self.user_vectors, self.item_vectors)
-        users = fused.user_sums(self._values, self._sets, self._counts, *vectors, precision=self._precision)
+        users = fused.user_sums(self._values, self._sets, self._counts, *vectors)
         law = dense.fake_law(users.error_mean, users.error_deviation, self._epsilon_g)
         keys = torch.tensor([self._key(run, Purpose.SELECTION) for run in self._runs], device=self.device)
-        items = fused.item_sums(
-            self._values, self._sets, self._bits, keys, self._zero, self._one, law, *vectors, precision=self._precision
-        )
+        items = fused.item_sums(self._values, self._sets, self._bits, keys, self._zero, self._one, law, *vectors)
         return users, items
 
     def _dense_sums(self) -> tuple[dense.UserSums, dense.ItemSums]:
-        """Return a round's sums of errors times vectors: over each user's rated items, and over each item's gradients.
-
-        Runs are computed one at a time, which saves memory and still keeps a GPU busy.
-        """
+        """Return a round's sums over each user's rated items and each item's gradients, one run at a time."""
         users = [
             dense.user_sums(self._values[self._sets[run]], self._counts[run], *self._vectors(run)) for run in self._runs
         ]
@@ -170,8 +151,7 @@ class GpuBatch:
         law = dense.fake_law(mean, deviation, self._epsilon_g)
         items = [self._dense_item_sums(run, law.of_run(run)) for run in self._runs]
         gradients = torch.stack([entry.gradients for entry in users])
-        columns = zip(*(vars(entry).values() for entry in items), strict=True)
-        return dense.UserSums(gradients, mean, deviation), dense.ItemSums(*(torch.stack(rows) for rows in columns))
+        return dense.UserSums(gradients, mean, deviation), dense.ItemSums.stacked(items)
 
     def _dense_item_sums(self, run: int, law: dense.FakeLaw) -> dense.ItemSums:
         assert self._bits is not None
@@ -180,17 +160,12 @@ class GpuBatch:
         fakes = law.errors(self._uniform(run, Purpose.FAKE_ERRORS)).to(self._dtype)
         return dense.item_sums(self._values[self._sets[run]], selected, fakes, *self._vectors(run))
 
-    def _pair_sums(self) -> tuple[torch.Tensor, dense.ItemSums]:
-        """Return the sums of a round of pairwise ranking: each user's sum over pairs, and the sums for each item.
-
-        A pair of a rated item j and an unrated item j' with error s adds s (v_j − v_j') to the user's sum, where v_j
-        and v_j' are their item vectors. Runs are computed one at a time.
-        """
+    def _pair_sums(self) -> tuple[Tensor, dense.ItemSums]:
+        """Return a round's sums of pairs, run by run: Σ s (v_j − v_j') of each user, and the sums of each item."""
         both = [self._pair_sums_of(run) for run in self._runs]
-        columns = zip(*(vars(items).values() for _, items in both), strict=True)
-        return torch.stack([pull for pull, _ in both]), dense.ItemSums(*(torch.stack(rows) for rows in columns))
+        return torch.stack([pull for pull, _ in both]), dense.ItemSums.stacked([items for _, items in both])
 
-    def _pair_sums_of(self, run: int) -> tuple[torch.Tensor, dense.ItemSums]:
+    def _pair_sums_of(self, run: int) -> tuple[Tensor, dense.ItemSums]:
         profiles, vectors = self._profiles[self._set_numbers[run]], self._vectors(run)
         partners = profiles.unrated_items(profiles.users, self._pair_draws(run, Purpose.USER_PAIRS, profiles.users))
         errors, pull = pairs.own_pairs(profiles, partners, *vectors)
@@ -210,13 +185,13 @@ class GpuBatch:
         partners = pairs.selected_partners(profiles, users, is_rated, draws)
         return pairs.selected_reports(users, items, partners, is_rated, *self._vectors(run))
 
-    def _is_rated(self, run: int) -> torch.Tensor:
+    def _is_rated(self, run: int) -> Tensor:
         return ~self._values[self._set_numbers[run]].isnan()
 
-    def _vectors(self, run: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def _vectors(self, run: int) -> tuple[Tensor, Tensor]:
         return self.user_vectors[run], self.item_vectors[run]
 
-    def _noises(self, counts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _noises(self, counts: Tensor) -> tuple[Tensor, Tensor]:
         """Return the noise of user vectors and item vectors in this round.
 
         With step size η, the variance of the noise is η / (number of ratings) for a user and η / (number of
@@ -227,13 +202,8 @@ class GpuBatch:
         items = self._normal(Purpose.GRADIENT_NOISE, self.n_items) * (eta / counts[..., None].clamp_min(1)).sqrt()
         return users, items
 
-    def _apply(
-        self, user_gradients: torch.Tensor, items: dense.ItemSums, user_noise: torch.Tensor, item_noise: torch.Tensor
-    ) -> None:
-        """Update all vectors, the privacy losses and the number of gradients sent.
-
-        Users who take no part and items without gradients keep their vectors.
-        """
+    def _apply(self, user_gradients: Tensor, items: dense.ItemSums, user_noise: Tensor, item_noise: Tensor) -> None:
+        """Update vectors, privacy losses and counts; users who take no part and items without gradients do not move."""
         eta, weight = self._step_sizes(), self._weights
         h, c = self._counts[..., None], items.counts.to(self._dtype)[..., None]
         squared_norms = (self.user_vectors**2).sum(-1)
@@ -244,27 +214,25 @@ class GpuBatch:
         self.user_vectors = self.user_vectors + torch.where(h > 0, eta * user_step + user_noise, 0.0)
         self.item_vectors = self.item_vectors + torch.where(c > 0, eta * item_step + item_noise, 0.0)
 
-    def _step_sizes(self) -> torch.Tensor:
+    def _step_sizes(self) -> Tensor:
         """Return the step size of this round for every run, `(n_runs, 1, 1)`."""
         return self._tensor([problem.terms.step_size(self.round_number) for problem in self.problems])[:, None, None]
 
-    # Random numbers --------------------------------------------------------------------------------------------
-
-    def _key(self, run: int, purpose: Purpose, round_number: int | None = None) -> int:
+    def _key(self, run: int, purpose: Purpose) -> int:
         """Return the 63-bit key of a generator for this run's seed, the purpose and the round."""
-        number = self.round_number if round_number is None else round_number
-        return _mixed_key(self.problems[run].seed, purpose, number)
+        words = np.random.SeedSequence([self.problems[run].seed, int(purpose), self.round_number])
+        return int(words.generate_state(1, np.uint64)[0] >> np.uint64(1))
 
-    def _uniform(self, run: int, purpose: Purpose, round_number: int | None = None) -> torch.Tensor:
-        self._generator.manual_seed(self._key(run, purpose, round_number))
+    def _uniform(self, run: int, purpose: Purpose) -> Tensor:
+        self._generator.manual_seed(self._key(run, purpose))
         return torch.rand((self.n_users, self.n_items), generator=self._generator, device=self.device)
 
-    def _pair_draws(self, run: int, purpose: Purpose, like: torch.Tensor) -> torch.Tensor:
+    def _pair_draws(self, run: int, purpose: Purpose, like: Tensor) -> Tensor:
         """Return one uniform number per entry of `like`; in float64, because float32 would favour some partners."""
         self._generator.manual_seed(self._key(run, purpose))
         return torch.rand(len(like), generator=self._generator, dtype=torch.float64, device=self.device)
 
-    def _normal(self, purpose: Purpose, rows: int) -> torch.Tensor:
+    def _normal(self, purpose: Purpose, rows: int) -> Tensor:
         noise = torch.empty(
             (len(self.problems), rows, self.problems[0].model.n_factors), dtype=self._dtype, device=self.device
         )
@@ -282,44 +250,38 @@ class GpuBatch:
             )
         for run, (now, before) in enumerate(epochs):
             if self.round_number == 1 or now != before:
-                self._bits[run] = self._protected(run) ^ self._flips(run)
+                flips = self._uniform(run, Purpose.PERMANENT_BITS) < self._flip[run][:, None]
+                self._bits[run] = self._protected(run) ^ flips
 
-    def _flips(self, run: int) -> torch.Tensor:
-        return self._uniform(run, Purpose.PERMANENT_BITS) < self._flip[run][:, None]
-
-    def _protected(self, run: int) -> torch.Tensor:
+    def _protected(self, run: int) -> Tensor:
         """Return the true bits before randomization, `(n_users, n_items)`: 1 for a rated item.
 
         If a user rated more than `profile_cap` items, only that many of them, chosen at random, have a 1.
         """
         problem = self.problems[run]
-        kept = kept_under_caps(
-            problem, rng=SeededRandomness(problem.seed).stream(Purpose.PERMANENT_BITS, self.round_number)
-        )
+        rng = SeededRandomness(problem.seed).stream(Purpose.PERMANENT_BITS, self.round_number)
+        kept = user_arrays.kept_under_caps(problem, rng=rng)
         if kept is None:
-            return ~self._values[self._sets[run]].isnan()
+            return self._is_rated(run)
         users = np.repeat(np.arange(problem.n_users), problem.rated_counts)[kept]
+        places = (torch.as_tensor(one, device=self.device) for one in (users, problem.items[kept]))
         bits = torch.zeros((self.n_users, self.n_items), dtype=torch.bool, device=self.device)
-        bits[torch.as_tensor(users, device=self.device), torch.as_tensor(problem.items[kept], device=self.device)] = (
-            True
-        )
+        bits[tuple(places)] = True
         return bits
-
-    # Tensors that are copied to the device once ----------------------------------------------------------------
 
     @property
     def _runs(self) -> range:
         return range(len(self.problems))
 
-    def _tensor(self, values: npt.ArrayLike) -> torch.Tensor:
+    def _tensor(self, values: npt.ArrayLike) -> Tensor:
         return torch.as_tensor(np.asarray(values), dtype=self._dtype, device=self.device)
 
-    def _zeros(self, *shape: int) -> torch.Tensor:
+    def _zeros(self, *shape: int) -> Tensor:
         return torch.zeros(shape, dtype=self._dtype, device=self.device)
 
     def _place_values(self) -> None:
         """Copy each *distinct* set of training values to the GPU once; `_set_numbers` has the set of each run."""
-        keys = [training_key(problem) for problem in self.problems]
+        keys = [user_arrays.training_key(problem) for problem in self.problems]
         distinct = {key: number for number, key in enumerate(dict.fromkeys(keys))}
         self._set_numbers = [distinct[key] for key in keys]
         self._sets = torch.tensor(self._set_numbers, device=self.device)
@@ -331,7 +293,7 @@ class GpuBatch:
         for number, problem in enumerate(firsts):
             users = torch.as_tensor(np.repeat(np.arange(problem.n_users), problem.rated_counts), device=self.device)
             items = torch.as_tensor(problem.items, device=self.device)
-            self._values[number, users, items] = self._tensor(training_values(problem))
+            self._values[number, users, items] = self._tensor(user_arrays.training_values(problem))
 
     def _place_vectors(self) -> None:
         """Copy the initial vectors of each distinct seed to the GPU. Every engine starts from the same vectors."""
@@ -346,8 +308,8 @@ class GpuBatch:
         self._weights = self._tensor([entry.data_weight for entry in terms])[:, None, None]
         self._user_prior = self._tensor([entry.user_regularization for entry in terms])[:, None, :]
         self._item_prior = self._tensor([entry.item_regularization for entry in terms])[:, None, :]
-        self._counts = self._tensor([active_counts(problem) for problem in self.problems])  # (b, n)
-        choices = [selection_choices(problem) for problem in self.problems]
+        self._counts = self._tensor([user_arrays.active_counts(problem) for problem in self.problems])  # (b, n)
+        choices = [user_arrays.selection_choices(problem) for problem in self.problems]
         self._flip, self._zero, self._one, self._epsilon_g = (self._tensor(rows) for rows in zip(*choices, strict=True))
 
 
@@ -400,8 +362,3 @@ class GpuEngine(GradientEngine):
 def default_device() -> str:
     """Return the name of the PyTorch device to use: "cuda" if there is a GPU, otherwise "cpu"."""
     return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def _mixed_key(seed: int, purpose: Purpose, round_number: int) -> int:
-    words = np.random.SeedSequence([seed, int(purpose), round_number]).generate_state(1, np.uint64)
-    return int(words[0] >> np.uint64(1))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 from hushrec.engines.gpu.dense import FakeLaw, ItemSums, UserSums
 
@@ -69,20 +70,10 @@ def uniform_from(words):
 
 @triton.jit
 def user_kernel(
-    values_ptr,
-    set_ptr,
-    users_ptr,
-    items_ptr,
-    gradients_ptr,
-    error_ptr,
-    square_ptr,
-    n_users: tl.constexpr,
-    n_items: tl.constexpr,
-    WIDTH: tl.constexpr,
-    TILE_N: tl.constexpr,
-    TILE_M: tl.constexpr,
+    values_ptr, set_ptr, users_ptr, items_ptr, gradients_ptr, error_ptr, square_ptr,
+    n_users: tl.constexpr, n_items: tl.constexpr, WIDTH: tl.constexpr, TILE_N: tl.constexpr, TILE_M: tl.constexpr,
     PRECISION: tl.constexpr,
-):
+):  # fmt: skip
     """Compute Σ e v, Σ e and Σ e² over rated items for a tile of users of one run; e is an error, v an item vector."""
     run = tl.program_id(1).to(tl.int64)
     n = tl.program_id(0) * TILE_N + tl.arange(0, TILE_N)
@@ -113,26 +104,11 @@ def user_kernel(
 
 @triton.jit
 def item_kernel(
-    values_ptr,
-    set_ptr,
-    bits_ptr,
-    users_ptr,
-    items_ptr,
-    key_ptr,
-    zero_ptr,
-    one_ptr,
-    law_ptr,
-    law_stride,
-    gradients_ptr,
-    counts_ptr,
-    squares_ptr,
-    n_users: tl.constexpr,
-    n_items: tl.constexpr,
-    WIDTH: tl.constexpr,
-    TILE_N: tl.constexpr,
-    TILE_M: tl.constexpr,
+    values_ptr, set_ptr, bits_ptr, users_ptr, items_ptr, key_ptr, zero_ptr, one_ptr, law_ptr, law_stride,
+    gradients_ptr, counts_ptr, squares_ptr,
+    n_users: tl.constexpr, n_items: tl.constexpr, WIDTH: tl.constexpr, TILE_N: tl.constexpr, TILE_M: tl.constexpr,
     PRECISION: tl.constexpr,
-):
+):  # fmt: skip
     """Compute, for one tile of items of one run, the number of users who report each item, and their sum of e u.
 
     Here e is the reported error and u the user vector. The squares e² are added to the totals of the users.
@@ -188,20 +164,9 @@ def item_kernel(
 
 @triton.jit
 def held_out_kernel(
-    test_users_ptr,
-    test_items_ptr,
-    test_values_ptr,
-    split_ptr,
-    users_ptr,
-    items_ptr,
-    squares_ptr,
-    absolutes_ptr,
-    n_tests: tl.constexpr,
-    n_users: tl.constexpr,
-    n_items: tl.constexpr,
-    WIDTH: tl.constexpr,
-    TILE: tl.constexpr,
-):
+    test_users_ptr, test_items_ptr, test_values_ptr, split_ptr, users_ptr, items_ptr, squares_ptr, absolutes_ptr,
+    n_tests: tl.constexpr, n_users: tl.constexpr, n_items: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
     """Add the squared and absolute errors of one tile of held-out ratings to the sums of their run."""
     run = tl.program_id(1).to(tl.int64)
     place = tl.program_id(0) * TILE + tl.arange(0, TILE)
@@ -219,11 +184,11 @@ def held_out_kernel(
 
 
 def user_sums(
-    values: torch.Tensor,
-    sets: torch.Tensor,
-    counts: torch.Tensor,
-    user_vectors: torch.Tensor,
-    item_vectors: torch.Tensor,
+    values: Tensor,
+    sets: Tensor,
+    counts: Tensor,
+    user_vectors: Tensor,
+    item_vectors: Tensor,
     *,
     precision: str = "tf32",
     tile: Tile = USER_TILE,
@@ -249,15 +214,15 @@ def user_sums(
 
 
 def item_sums(
-    values: torch.Tensor,
-    sets: torch.Tensor,
-    bits: torch.Tensor,
-    keys: torch.Tensor,
-    prob_send_zero: torch.Tensor,
-    prob_send_one: torch.Tensor,
+    values: Tensor,
+    sets: Tensor,
+    bits: Tensor,
+    keys: Tensor,
+    prob_send_zero: Tensor,
+    prob_send_one: Tensor,
     law: FakeLaw,
-    user_vectors: torch.Tensor,
-    item_vectors: torch.Tensor,
+    user_vectors: Tensor,
+    item_vectors: Tensor,
     *,
     precision: str = "tf32",
     tile: Tile = ITEM_TILE,
@@ -284,13 +249,13 @@ def item_sums(
 
 
 def held_out_errors(
-    test_users: torch.Tensor,
-    test_items: torch.Tensor,
-    test_values: torch.Tensor,
-    splits: torch.Tensor,
-    user_vectors: torch.Tensor,
-    item_vectors: torch.Tensor,
-) -> tuple[torch.Tensor, torch.Tensor]:
+    test_users: Tensor,
+    test_items: Tensor,
+    test_values: Tensor,
+    splits: Tensor,
+    user_vectors: Tensor,
+    item_vectors: Tensor,
+) -> tuple[Tensor, Tensor]:
     """Return the mean squared and the mean absolute error of every run; run b uses row `splits[b]` of the tests."""
     n_runs, n_users, _ = user_vectors.shape
     n_tests = test_users.shape[1]
@@ -303,7 +268,7 @@ def held_out_errors(
     return squares / n_tests, absolutes / n_tests
 
 
-def _padded(vectors: torch.Tensor) -> torch.Tensor:
+def _padded(vectors: Tensor) -> Tensor:
     """Return the vectors padded with zeros to a length that is a power of 2 and at least 16, for the matrix units."""
     width = max(16, triton.next_power_of_2(vectors.shape[2]))
     return torch.nn.functional.pad(vectors, (0, width - vectors.shape[2])).contiguous()

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from hushrec.arrays import FloatArray, IntArray
 
@@ -22,10 +23,10 @@ class HeldOut:
 class PlacedHeldOut:
     """Held-out ratings (`HeldOut`) copied to the GPU; run number b is measured on row `splits[b]`."""
 
-    users: torch.Tensor
-    items: torch.Tensor
-    values: torch.Tensor
-    splits: torch.Tensor
+    users: Tensor
+    items: Tensor
+    values: Tensor
+    splits: Tensor
 
 
 def place_held_out(tests: HeldOut, splits: Sequence[int], device: torch.device, dtype: torch.dtype) -> PlacedHeldOut:
@@ -38,7 +39,7 @@ def place_held_out(tests: HeldOut, splits: Sequence[int], device: torch.device, 
     )
 
 
-def rating_errors(tests: PlacedHeldOut, user_vectors: torch.Tensor, item_vectors: torch.Tensor) -> FloatArray:
+def rating_errors(tests: PlacedHeldOut, user_vectors: Tensor, item_vectors: Tensor) -> FloatArray:
     """Return the RMSE and the mean absolute error of every run, `(n_runs, 2)`, on the scale 1 to 5."""
     rows = []
     for run, split in enumerate(tests.splits.tolist()):
@@ -49,16 +50,11 @@ def rating_errors(tests: PlacedHeldOut, user_vectors: torch.Tensor, item_vectors
 
 
 def held_out_ranks(
-    users: torch.Tensor,
-    items: torch.Tensor,
-    is_rated: torch.Tensor,
-    user_vectors: torch.Tensor,
-    item_vectors: torch.Tensor,
+    users: Tensor, items: Tensor, is_rated: Tensor, user_vectors: Tensor, item_vectors: Tensor
 ) -> IntArray:
     """Return how one held-out item per user ranks among the items unrated in training, for one run: `(3, n_tests)`.
 
-    For each user, the rows count the other unrated items: those that score higher, those that score the same, and all
-    of them.
+    The rows count the user's other unrated items: those that score higher, those that score the same, and all.
     """
     scores = user_vectors[users] @ item_vectors.T
     own = scores.gather(1, items[:, None])

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from hushrec.engines.gpu.dense import ItemSums
 from hushrec.engines.gradient import GradientProblem
@@ -16,20 +17,16 @@ from hushrec.engines.gradient import GradientProblem
 
 @dataclass(frozen=True, eq=False)
 class Profiles:
-    """The training ratings of the users who take part, sorted by user and item.
-
-    For each rating, `places` is user · (n_items + 1) + the number of unrated items before the rated one;
-    `unrated_items` searches `places`.
-    """
+    """The training ratings of the users who take part, sorted by user and item."""
 
     n_items: int
-    users: torch.Tensor  # (r,)
-    items: torch.Tensor  # (r,)
-    starts: torch.Tensor  # index of each user's first rating, (n,)
-    counts: torch.Tensor  # h, (n,); 0 for users who do not take part
-    places: torch.Tensor  # (r,), ascending: user · (m + 1) + number of unrated items below the rated one
+    users: Tensor  # (r,)
+    items: Tensor  # (r,)
+    starts: Tensor  # index of each user's first rating, (n,)
+    counts: Tensor  # h, (n,); 0 for users who do not take part
+    places: Tensor  # (r,), ascending: user · (m + 1) + number of the user's unrated items below the rated one
 
-    def unrated_items(self, users: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
+    def unrated_items(self, users: Tensor, uniform: Tensor) -> Tensor:
         """Map a uniform number to an unrated item of each user: number ⌊uniform · count⌋ of the user's unrated items.
 
         If a user's rated items are a₀ < a₁ < …, then aᵢ − i unrated items have smaller numbers than aᵢ. So unrated item
@@ -39,7 +36,7 @@ class Profiles:
         below = torch.searchsorted(self.places, users * (self.n_items + 1) + rank, right=True) - self.starts[users]
         return rank + below
 
-    def rated_items(self, users: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
+    def rated_items(self, users: Tensor, uniform: Tensor) -> Tensor:
         """Map a uniform number to a rated item of each user: number ⌊uniform · count⌋ of the user's rated items."""
         return self.items[self.starts[users] + (uniform * self.counts[users]).long()]
 
@@ -59,19 +56,16 @@ def place_profiles(problem: GradientProblem, device: torch.device) -> Profiles:
 
 @dataclass(frozen=True, eq=False)
 class Reports:
-    """The errors in all reports of a round: `errors[i]` is that of user `users[i]` for item `items[i]`.
+    """The errors in all reports of a round: `errors[i]` is that of user `users[i]` for item `items[i]`, once."""
 
-    Each pair (user, item) occurs once.
-    """
-
-    users: torch.Tensor
-    items: torch.Tensor
-    errors: torch.Tensor
+    users: Tensor
+    items: Tensor
+    errors: Tensor
 
 
 def own_pairs(
-    profiles: Profiles, partners: torch.Tensor, user_vectors: torch.Tensor, item_vectors: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
+    profiles: Profiles, partners: Tensor, user_vectors: Tensor, item_vectors: Tensor
+) -> tuple[Tensor, Tensor]:
     """Return the error s = 1 / (1 + exp(x)) of every rating's pair, and each user's sum of s (v_j − v_j').
 
     x is the difference between the scores of rated item j and its partner j', whose item vectors are v_j and v_j'. The
@@ -83,7 +77,7 @@ def own_pairs(
     return errors, pull
 
 
-def both_ends(profiles: Profiles, partners: torch.Tensor, errors: torch.Tensor) -> Reports:
+def both_ends(profiles: Profiles, partners: Tensor, errors: Tensor) -> Reports:
     """Return the reported errors of all items in pairs: the error s of its pair for a rated item, −s for its partner.
 
     A partner in several pairs of a user is reported once, with the error of the first pair.
@@ -99,20 +93,13 @@ def both_ends(profiles: Profiles, partners: torch.Tensor, errors: torch.Tensor) 
     )
 
 
-def selected_partners(
-    profiles: Profiles, users: torch.Tensor, is_rated: torch.Tensor, uniform: torch.Tensor
-) -> torch.Tensor:
+def selected_partners(profiles: Profiles, users: Tensor, is_rated: Tensor, uniform: Tensor) -> Tensor:
     """Map uniform numbers to partners of selected items: an unrated one if the item is rated, else a rated one."""
     return torch.where(is_rated, profiles.unrated_items(users, uniform), profiles.rated_items(users, uniform))
 
 
 def selected_reports(
-    users: torch.Tensor,
-    items: torch.Tensor,
-    partners: torch.Tensor,
-    is_rated: torch.Tensor,
-    user_vectors: torch.Tensor,
-    item_vectors: torch.Tensor,
+    users: Tensor, items: Tensor, partners: Tensor, is_rated: Tensor, user_vectors: Tensor, item_vectors: Tensor
 ) -> Reports:
     """Return the reported errors of selected items: the error of the item's pair, negative if the item is unrated."""
     product = (user_vectors[users] * (item_vectors[items] - item_vectors[partners])).sum(-1)
@@ -120,7 +107,7 @@ def selected_reports(
     return Reports(users, items, sign * torch.sigmoid(-sign * product))
 
 
-def item_sums(reports: Reports, user_vectors: torch.Tensor, n_items: int) -> ItemSums:
+def item_sums(reports: Reports, user_vectors: Tensor, n_items: int) -> ItemSums:
     """Return the `ItemSums` of one run from its reported errors."""
     errors = user_vectors.new_zeros((len(user_vectors), n_items))
     errors[reports.users, reports.items] = reports.errors

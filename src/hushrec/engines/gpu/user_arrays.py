@@ -50,10 +50,7 @@ def training_key(problem: GradientProblem) -> tuple[object, ...]:
 
 
 def training_values(problem: GradientProblem) -> FloatArray:
-    """Return the values that devices train on, in the order of `problem.items`.
-
-    These are the ratings, with Laplace noise if the user's protocol adds noise to ratings.
-    """
+    """Return the ratings that devices train on, in the order of `problem.items`, with Laplace noise in `isgld`."""
     rng = SeededRandomness(problem.seed).stream(Purpose.RATING_NOISE)
     if len(problem.protocols) == 1:
         return problem.protocols[0].training_values(problem.values, rng=rng)
@@ -66,10 +63,7 @@ def training_values(problem: GradientProblem) -> FloatArray:
 
 
 def kept_under_caps(problem: GradientProblem, *, rng: np.random.Generator) -> IntArray | None:
-    """Return the indices of the ratings that count as rated: at most `profile_cap` random ones of each user.
-
-    Return None if no user has more ratings than the cap.
-    """
+    """Return the indices of at most `profile_cap` random ratings of each user; None if no user has more."""
     caps = np.full(problem.n_users, np.iinfo(np.int64).max)
     for protocol, users in users_by_protocol(problem).items():
         if protocol.selection is not None and protocol.selection.profile_cap is not None:

@@ -47,10 +47,7 @@ class RayCrew:
         self._make: MakeWorker = tuple
 
     def n_parts(self, n_ratings: int) -> int:
-        """Return the number of parts for `n_ratings` ratings.
-
-        It is the smallest multiple of the number of actors that gives at most `RATINGS_PER_PART` ratings per part.
-        """
+        """Return the smallest multiple of the number of actors with at most `RATINGS_PER_PART` ratings per part."""
         return self._n_hosts * max(1, -(-n_ratings // (self._n_hosts * RATINGS_PER_PART)))
 
     def start(self, make: MakeWorker, sources: Sequence[tuple[Any, ...]]) -> None:

@@ -11,14 +11,14 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
-from hushrec.engines import Remark, State
+from hushrec.engines import Remark, State, check_rounds_left
 from hushrec.engines.cpu.items import NOTHING_KNOWN, Items
 from hushrec.engines.cpu.kernels import Rows, Vectors
-from hushrec.engines.cpu.layout import block_borders, given_draws
+from hushrec.engines.cpu.layout import block_borders
 from hushrec.engines.cpu.people import People
 from hushrec.engines.gradient import GradientEngine, GradientProblem
 from hushrec.engines.sharded.crew import Crew, InMemory, MakePart, Part
-from hushrec.errors import LocalProtocolError, ParameterError
+from hushrec.errors import ParameterError
 from hushrec.models.fm import FactorizationMachine
 from hushrec.models.predictor import Arrays, Predictor
 from hushrec.protocols.gradient.plausible import check_finite, check_gradients, check_item_vectors
@@ -51,47 +51,33 @@ def start(worker: GradientWorker) -> tuple[Rows, FloatArray]:
 
 
 def report(worker: GradientWorker, number: int, users: Rows, rho: FloatArray, rows: Rows) -> tuple[Any, ...]:
-    """Run one round for a part of the users.
+    """Run one round for a part of the users, with these vectors and privacy losses, and the item rows `rows`.
 
-    `users` and `rho` are their vectors and privacy losses before round `number`, and `rows` the item rows. Return the
-    new user vectors, the new privacy losses, a pair (whether the new user vectors are finite, the largest norm of error
-    times user vector), the number of gradients of each item, and for each block the sums of error times user vector by
-    item. The numbers of gradients are added up over the blocks, because integers may be added in any order; the
-    floating-point sums are returned block by block.
+    Return the new user vectors, the new privacy losses, a pair (whether the new user vectors are finite, the largest
+    norm of error times user vector), the number of gradients of each item, and for each block the sums of error times
+    user vector by item. Integers may be added in any order; floating-point sums are returned block by block.
     """
-    people, n_blocks = worker.people, len(worker.people.borders) - 1
-    people.renew_permanent_bits(number)
-    sums, counts = (
-        np.empty((n_blocks, people.problem.n_items, rows.shape[1]), DTYPE),
-        np.empty((n_blocks, people.problem.n_items), np.int64),
-    )
-    vectors = Vectors(users, rows)
-    given, pairing = given_draws(people.problem, None), people.pairing(number)
+    people = worker.people
+    shape = len(people.borders) - 1, people.problem.n_items, rows.shape[1]
+    sums, counts = np.empty(shape, DTYPE), np.empty(shape[:2], np.int64)
     with np.errstate(over="ignore", invalid="ignore"):
-        outcome, largest = people.report(number, vectors, given, pairing, sums, counts)
+        outcome, largest = people.report(people.inputs(number, Vectors(users, rows)), sums, counts)
     finite = bool(np.isfinite(outcome.users).all())
     return outcome.users, rho + outcome.rho, (finite, largest), counts.sum(axis=0), *sums
 
 
 class _State(NamedTuple):
-    """The results of the rounds so far: item vectors here, user vectors and privacy losses with the workers.
-
-    For each part, `users` has a reference to its users' vectors and `rho` one to their privacy losses; `Crew.get`
-    returns the value of a reference. `numbers_sent` is the total size of all reports, in numbers.
-    """
+    """The results of the rounds so far: item vectors here, user vectors and privacy losses with the workers."""
 
     round_number: int
     items: Rows
-    users: list[Any]
-    rho: list[Any]
-    numbers_sent: int
+    users: list[Any]  # for each part, a reference to its users' vectors; `Crew.get` returns the vectors
+    rho: list[Any]  # for each part, a reference to its users' privacy losses
+    numbers_sent: int  # total size of all reports, in numbers
 
 
 class ShardedGradientEngine(GradientEngine):
-    """The engine `cpu` for gradient protocols with the users divided into parts of one or more blocks.
-
-    With `make_part`, each part loads its own ratings, and `problem` need not contain any.
-    """
+    """The engine `cpu` for gradient protocols with the users divided into parts of one or more blocks."""
 
     name: ClassVar[str] = "cpu"
 
@@ -140,8 +126,7 @@ class ShardedGradientEngine(GradientEngine):
     def run_round(self) -> None:
         """Run one round; the state is replaced only at the end, so that an interruption changes nothing."""
         state, number, crew = self._state, self.round_number + 1, self.crew
-        if state.round_number >= self.problem.terms.max_rounds:
-            raise LocalProtocolError(f"the run is over: all {self.problem.terms.max_rounds} rounds have ended.")
+        check_rounds_left(self)
         check_item_vectors(number, state.items, self.problem.n_items)
         rows = crew.share(self._items.kernel_rows(state.items))
         asked = [
@@ -192,10 +177,7 @@ class ShardedGradientEngine(GradientEngine):
         return np.concatenate([self.crew.get(part) for part in parts])
 
     def _added_up(self, blocks: list[Any]) -> Rows:
-        """Return the sum over all blocks, added in the order of the blocks and in the precision of engine `cpu`.
-
-        `blocks` has a reference for each block, to its sums of error times user vector by item.
-        """
+        """Return the sum over all blocks, in the order of the blocks and in the precision of engine `cpu`."""
         wide = isinstance(self.problem.model, FactorizationMachine)
         total: Rows = np.array(self.crew.get(blocks[0]), np.float64 if wide else np.float32)
         for block in blocks[1:]:

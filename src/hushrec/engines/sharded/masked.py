@@ -40,18 +40,12 @@ class MaskedWorker:
 def sum_integers(
     worker: MaskedWorker, number: int, one: Round, codes: Sequence[BlockCode], table: Any, present: BoolArray
 ) -> IntArray:
-    """Return the sum, before noise, of the integer tables of the worker's people, all blocks in one vector.
-
-    `MaskedPeople.sum_integers` explains the arguments.
-    """
+    """Return the sum of the integer tables of the worker's people, as `MaskedPeople.sum_integers` does."""
     return worker.people.sum_integers(number, one, codes, table, present)
 
 
 class ShardedMaskedEngine(CpuMaskedEngine):
-    """The engine `cpu` for the masked protocol with the people divided into parts, each run by a worker.
-
-    With `make_part`, each part loads its own ratings, and `problem` need not contain any.
-    """
+    """The engine `cpu` for the masked protocol with the people divided into parts, each run by a worker."""
 
     name: ClassVar[str] = "cpu"
     users_of_parts: ClassVar[None] = None  # devices keep no vectors
