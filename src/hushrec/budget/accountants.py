@@ -9,15 +9,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self, TypeVar
 
-from hushrec.budget.events import (
-    Event,
-    GradientsSent,
-    PermanentDraw,
-    RatingsPerturbed,
-    SelectionSent,
-    TablesElsewhere,
-    TableSent,
-)
+from hushrec.budget import events
+from hushrec.budget.events import Event
 from hushrec.budget.gaussian import block_mu_squared, block_rho, epsilon_at_distance, epsilon_of_mu, zcdp_epsilon
 from hushrec.errors import ParameterError, UnknownEvent
 
@@ -97,14 +90,14 @@ class SelectionAccountant(Accountant):
     epoch_protected: int = 1  # h or H of the current epoch
 
     def compose(self, event: Event) -> None:
-        if type(event) is SelectionSent:
+        if type(event) is events.SelectionSent:
             if not self.permanent_draws:
                 raise UnknownEvent(
                     "a SelectionSent must follow the PermanentDraw whose bits it uses. Charge the PermanentDraw first."
                 )
             self.rounds += 1
             self.epoch_sent += event.epsilon
-        elif type(event) is PermanentDraw:
+        elif type(event) is events.PermanentDraw:
             self._close_epoch()
             self.permanent_draws += 1
             self.capped_draws += event.capped
@@ -164,7 +157,7 @@ class ValueAccountant(Accountant):
     rho: float = 0.0
 
     def compose(self, event: Event) -> None:
-        if type(event) is not GradientsSent:
+        if type(event) is not events.GradientsSent:
             raise _cannot_price(self, event)
         self.gradients += event.n_gradients
         self.rho += event.rho
@@ -192,7 +185,7 @@ class RatingAccountant(Accountant):
     total: float = 0.0
 
     def compose(self, event: Event) -> None:
-        if type(event) is not RatingsPerturbed:
+        if type(event) is not events.RatingsPerturbed:
             raise _cannot_price(self, event)
         self.perturbations += 1
         self.total += event.epsilon
@@ -220,12 +213,12 @@ class TableAccountant(Accountant):
     distance: float = 0.0
 
     def compose(self, event: Event) -> None:
-        if type(event) is TablesElsewhere:
+        if type(event) is events.TablesElsewhere:
             self.mu_squared += event.mu_squared
             self.rho += event.mu_squared / 2
             self.distance += event.distance
             return
-        if type(event) is not TableSent:
+        if type(event) is not events.TableSent:
             raise _cannot_price(self, event)
         self.tables += 1
         for block in event.blocks:
@@ -248,10 +241,7 @@ class TableAccountant(Accountant):
         return self._epsilon(2 * math.sqrt(self.mu_squared), delta)
 
     def zcdp_epsilon(self, delta: float) -> float:
-        """Return ε at `delta`, computed from `rho` by zero-concentrated differential privacy.
-
-        The result is larger than that of `epsilon`, but its proof uses published theorems only.
-        """
+        """Return ε at `delta` from `rho`: larger than `epsilon`, but proved by published theorems only."""
         return epsilon_at_distance(lambda kept: zcdp_epsilon(self.rho, kept), delta, self.distance)
 
     def _epsilon(self, mu: float, delta: float) -> float:

@@ -43,10 +43,7 @@ class PermanentDraw:
 
 @dataclass(frozen=True, slots=True)
 class SelectionSent:
-    """The list of items that one report names, drawn from the permanent bits with budget epsilon_i.
-
-    Theorem 2 of [SDCF] gives the cost.
-    """
+    """The items that one report names, drawn from the permanent bits with budget epsilon_i: Theorem 2 of [SDCF]."""
 
     unit: ClassVar[str] = "selection"
 

@@ -62,10 +62,7 @@ def _log_delta(mu: float, epsilon: float) -> float:
 
 
 def bisect_upper(holds: Callable[[float], bool], lower: float, upper: float) -> float:
-    """Return the smallest float in (lower, upper] for which `holds` is true.
-
-    `holds` must be false below some point and true above it, and true at `upper`.
-    """
+    """Return the smallest float in (lower, upper] for which `holds`, false at first and then true, is true."""
     while True:
         middle = (lower + upper) / 2
         if not lower < middle < upper:
@@ -248,10 +245,7 @@ def own_fraction(own_epsilon: float, epsilon: float, delta: float) -> float:
 
 
 def own_norm_squared(norm_squared: int, fraction: float) -> int:
-    """Return ⌊fraction² · norm_squared⌋, the largest squared norm of a block whose clip is multiplied by `fraction`.
-
-    The block then costs at most fraction² times its full cost.
-    """
+    """Return ⌊fraction² · norm_squared⌋: a block with its clip times `fraction` costs at most fraction² as much."""
     _require(0 <= fraction <= 1, "fraction", "from 0 to 1", fraction)
     return math.floor(Fraction(fraction) ** 2 * norm_squared)
 
@@ -274,10 +268,7 @@ def require_delta(delta: float, devices: int) -> None:
 
 
 def _decimal(fraction: float) -> Fraction:
-    """Return the nearest fraction with a denominator up to 10⁶: 7/100 for the float 0.07, so that ⌈0.07 · 100⌉ is 7.
-
-    A number that would become 0 is returned as it is.
-    """
+    """Return the nearest fraction with a denominator up to 10⁶, unless it is 0, so that ⌈0.07 · 100⌉ is 7."""
     return Fraction(fraction).limit_denominator(10**6) or Fraction(fraction)
 
 

@@ -19,10 +19,7 @@ _SLACK = 1 + 1e-12  # so that 0.1 + 0.1 + 0.1 fits into a limit of 0.3
 
 
 class Ledger:
-    """The privacy cost of one device's releases, and the person's limits on it, by unit.
-
-    The arguments are the limits, as in `Ledger(selection=8.0)`.
-    """
+    """The privacy cost of one device's releases, and the person's limits by unit, as in `Ledger(selection=8.0)`."""
 
     def __init__(self, **limits: float | None) -> None:
         given = {unit: limit for unit, limit in limits.items() if limit is not None}
@@ -53,10 +50,7 @@ class Ledger:
         return True
 
     def _after(self, events: Iterable[Event]) -> dict[str, Accountant]:
-        """Return, by unit, copies of the accountants with these events added.
-
-        Raise `BudgetExceeded` if a total is above its limit.
-        """
+        """Return copies of the accountants with these events; raise `BudgetExceeded` if a total is above its limit."""
         after: dict[str, Accountant] = {}
         for event in events:
             unit = getattr(event, "unit", None)

@@ -19,29 +19,21 @@ if TYPE_CHECKING:
 class ModelDeclaration:
     """The registry entry of a model: its options, and where to import its code from.
 
-    `predicts` is "rating" for a model that predicts rating values, "ranking" for a model that orders items from
-    one-class data. `implementation` is the import path of the model's class, which has a classmethod
-    `from_options(options, **facts)`. The facts are keyword arguments with public knowledge about the items.
-    `item_facts` is the import path of a function (ratings, options) → facts for a data set; `sent_facts` is the import
-    path of a function (attributes, titles, details) → facts for the catalogue that a server sends. `lists` tells people
-    how recommendation lists are sorted. `public_ratings` says whether the model also learns from public ratings.
-    `without_privacy` holds the defaults of options that differ under a protocol without privacy. A plug-in model lists
-    the protocols that can train it in `spoken_by`, and the engines that can compute it in `engines`; other protocols
-    and engines refuse it.
+    *Facts* are public knowledge about the items, as keyword arguments of the model's `from_options(options, **facts)`.
     """
 
     name: str
     summary: str
-    predicts: Literal["rating", "ranking"]
+    predicts: Literal["rating", "ranking"]  # rating values, or an order of items from one-class data
     options: tuple[Option, ...]
-    implementation: str
-    item_facts: str | None = None
-    sent_facts: str | None = None
+    implementation: str  # import path of the model's class
+    item_facts: str | None = None  # import path of a function (ratings, options) → facts for a data set
+    sent_facts: str | None = None  # of a function (attributes, titles, details) → facts for a catalogue that is sent
     public_ratings: bool = False  # whether the model also learns from public ratings
-    lists: str = "predictions of items with few ratings are shrunk toward the person's own mean"
-    without_privacy: Mapping[str, Any] = field(default_factory=dict)
+    lists: str = "predictions of items with few ratings are shrunk toward the person's own mean"  # how lists are sorted
+    without_privacy: Mapping[str, Any] = field(default_factory=dict)  # defaults that differ without privacy
     spoken_by: tuple[str, ...] = ()  # protocols, in addition to those whose own `models` name this one
-    engines: tuple[str, ...] = ()  # empty means every engine of the protocol
+    engines: tuple[str, ...] = ()  # engines that can compute a plug-in model; empty means every engine of the protocol
 
     def make(self, options: dict[str, Any], ratings: Any) -> Any:
         """Return the model with these options for the items of a data set.
@@ -144,9 +136,8 @@ def make_model(
     name: str, n_factors: int, *, order: int | None = None, attributes: FloatArray | None = None
 ) -> MatrixFactorization:
     """Return model `mf`, `bpr` or `fm`. Only `fm` takes `order` (default 2) and `attributes`."""
-    if name == "fm":
-        options: dict[str, Any] = {"factors": n_factors, "order": 2 if order is None else order}
-        return imported(find_model(name).implementation).from_options(options, attributes=attributes)  # type: ignore[no-any-return]
-    if order is not None or attributes is not None:
+    if name != "fm" and (order is not None or attributes is not None):
         raise ParameterError(f"order and attributes must be left out for model {name}; only model fm uses them.")
-    return imported(find_model(name).implementation).from_options({"factors": n_factors})  # type: ignore[no-any-return]
+    options = {"factors": n_factors, "order": 2 if order is None else order}
+    facts = {"attributes": attributes} if name == "fm" else {}
+    return imported(find_model(name).implementation).from_options(options, **facts)  # type: ignore[no-any-return]

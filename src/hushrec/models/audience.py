@@ -41,10 +41,7 @@ DAMPING = 1.5  # κ: a person's choice can vary more than the population's
 
 
 class Description(NamedTuple):
-    """The public parameters of descriptions: a person's description summarizes the items that the person chose.
-
-    In the formula of this module, `rows` are p_j, `base` is b, `slope` is s, and `shape` is (o, usual, limit).
-    """
+    """The public parameters of descriptions, by their letters in the formula of this module."""
 
     rows: FloatArray  # p_j, (n_items, K)
     base: FloatArray  # b, (K,)
@@ -91,10 +88,7 @@ def _total(items, rows):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _fill_description(total, n_summed, n_met, description, out):  # type: ignore[no-untyped-def]
-    """Fill `out` with the description of a person who chose `n_met` items.
-
-    `total` is the sum of the rows of `n_summed` of these items.
-    """
+    """Fill `out` with the description of a person with `n_met` items; `total` sums the rows of `n_summed` of them."""
     offset, usual, limit = description.shape
     length = math.log(n_met) - usual
     squared = 0.0
@@ -108,11 +102,7 @@ def _fill_description(total, n_summed, n_met, description, out):  # type: ignore
 
 
 class Ranking(NamedTuple):
-    """The public arrays and weights that `score_items` needs in addition to a `Description`.
-
-    In the formula of this module, `log_counts` are log n_j, `audiences` a_j, `places` x_j, `crowd` is g_j, `features`
-    are y_j with `variances` λ, and `shape` is (β, γ, θ, c).
-    """
+    """The public arrays and weights that `score_items` needs in addition to a `Description`, by their letters."""
 
     log_counts: FloatArray  # log n_j, (n_items,)
     audiences: FloatArray  # a_j, (n_items, K)
@@ -124,13 +114,7 @@ class Ranking(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def fill_kernel(item, places, out):  # type: ignore[no-untyped-def]
-    """Fill `out[j]` with the similarity of `item` and item j, exp(−½ ‖x_item − x_j‖²); x_j is column j of `places`."""
-    fill_kernel_row(places[:, item], places, out)
-
-
-@njit(cache=True, nogil=True)
-def fill_kernel_row(own, places, out):  # type: ignore[no-untyped-def]
+def fill_kernel(own, places, out):  # type: ignore[no-untyped-def]
     """Fill `out[j]` with the similarity exp(−½ ‖own − x_j‖²) for every column x_j of `places`."""
     out[:] = 0.0
     for k in range(len(own)):
@@ -150,7 +134,7 @@ def crowd_density(counts, places):  # type: ignore[no-untyped-def]
     for i in range(len(counts)):
         total += counts[i]
         near = np.empty(len(counts) - i - 1)
-        fill_kernel_row(places[:, i], places[:, i + 1 :], near)
+        fill_kernel(places[:, i], places[:, i + 1 :], near)
         for place in range(len(near)):
             found[i + 1 + place] += counts[i] * near[place]
             found[i] += counts[i + 1 + place] * near[place]
@@ -159,16 +143,13 @@ def crowd_density(counts, places):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def own_density(items, places, kernel):  # type: ignore[no-untyped-def]
-    """Return, for every item, the sum of its similarities to the person's items, `(n_items,)`.
-
-    `kernel` is the precomputed matrix of similarities. If it has no rows, similarities are computed from `places`.
-    """
+    """Return the sum of each item's similarities to the person's items, from `kernel` or, if it is empty, `places`."""
     found, near = np.zeros(places.shape[1]), np.empty(places.shape[1])
     for item in items:
         if kernel.shape[0]:
             near = kernel[item]
         else:
-            fill_kernel(item, places, near)
+            fill_kernel(places[:, item], places, near)
         for j in range(len(found)):
             found[j] += near[j]
     return found
@@ -183,10 +164,7 @@ def choice_of(log_weights):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def feature_variances(log_counts, features):  # type: ignore[no-untyped-def]
-    """Return the mean square of each feature over everybody's items, `(n_features,)`.
-
-    `log_counts` holds the logarithm of the number of people who chose each item.
-    """
+    """Return the mean square of each feature over everybody's items, `(n_features,)`."""
     chances = choice_of(log_counts)
     found = np.zeros(len(features))
     for k in range(len(features)):
@@ -197,10 +175,7 @@ def feature_variances(log_counts, features):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def preferred(items, ranking):  # type: ignore[no-untyped-def]
-    """Return the preference term of the score of every item, `(n_items,)`, for a person who chose these items.
-
-    It is y_jᵀu, for the features y_j of item j and the preference u of the person, which a few Newton steps estimate.
-    """
+    """Return the preference term y_jᵀu of every item; a few Newton steps estimate the person's preference u."""
     features, variances = ranking.features, ranking.variances
     fit, preference = np.zeros(len(ranking.log_counts)), np.zeros(len(features))
     for _ in range(NEWTON_STEPS):
@@ -221,11 +196,7 @@ def preferred(items, ranking):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def score_items(items, description, ranking, kernel):  # type: ignore[no-untyped-def]
-    """Return the score of every item for a person who chose `items`, `(n_items,)`; log popularity if there are none.
-
-    The beginning of this module has the formula, `Description` and `Ranking` hold its public arrays, and `own_density`
-    explains `kernel`.
-    """
+    """Return the score of every item for a person who chose `items`, by the formula of this module, `(n_items,)`."""
     scores = ranking.log_counts.copy()
     if len(items) == 0:
         return scores

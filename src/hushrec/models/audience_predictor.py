@@ -72,7 +72,7 @@ class AudiencePredictor(Predictor):
     def likeness(self, item: int) -> FloatArray:
         """Return the similarity of every item to `item`, `(n_items,)`: from 1 for equal `places` (x_j) down to 0."""
         found = np.empty(len(self.table.log_counts))
-        fill_kernel(item, self.table.places, found)
+        fill_kernel(self.table.places[:, item], self.table.places, found)
         return found
 
     def released_support(self) -> FloatArray:
@@ -111,16 +111,13 @@ class AudiencePredictor(Predictor):
             return np.empty((0, 0))
         found = np.empty((n_items, n_items))
         for item in range(n_items):
-            fill_kernel(item, self.table.places, found[item])
+            fill_kernel(self.table.places[:, item], self.table.places, found[item])
         return found
 
 
 @njit(cache=True, nogil=True)
 def _score_people(people, first, stop, description, ranking, kernel, ratings, found):  # type: ignore[no-untyped-def]
-    """Fill rows `first` … `stop` − 1 of `found` with the scores of all items for people[first:stop].
-
-    `ratings` has everybody's items; `score_items` explains `description`, `ranking` and `kernel`.
-    """
+    """Fill rows `first` … `stop` − 1 of `found` with the scores of all items for people[first:stop]."""
     for place in range(first, stop):
         user = people[place]
         items = ratings.items[ratings.starts[user] : ratings.starts[user + 1]]

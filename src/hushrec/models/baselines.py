@@ -16,10 +16,7 @@ BIAS_PENALTY = 4.0  # λ of the bias model
 def rating_baselines(
     users: IntArray, items: IntArray, values: FloatArray, n_users: int, n_items: int
 ) -> dict[str, Predictor]:
-    """Fit four baselines on training ratings; return, by name, functions (users, items) → predicted ratings.
-
-    The baselines are the global mean, user means, item means, and the bias model (mean + user bias + item bias).
-    """
+    """Fit the global mean, user means, item means and the bias model; return functions (users, items) → ratings."""
     mean = float(values.mean())
     user_means = _group_means(users, values, n_users, mean)
     item_means = _group_means(items, values, n_items, mean)

@@ -33,10 +33,7 @@ class PairwiseRanking(MatrixFactorization):
         return 0.3 * rng.random((count, self.n_factors))
 
     def errors(self, values: FloatArray, scores: FloatArray) -> FloatArray:
-        """Return the error 1 / (1 + exp(x)) of each pair of a rated and an unrated item; `values` is not used.
-
-        x, an entry of `scores`, is the score of the rated item minus that of the unrated item.
-        """
+        """Return the error 1 / (1 + exp(x)) of each pair; x in `scores` is the rated item's score minus the other's."""
         return np.asarray(expit(-scores))
 
     def selected_errors(

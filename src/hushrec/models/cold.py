@@ -24,21 +24,13 @@ BoolArray = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class ColdStart:
-    """The cold-start predictor of a run.
-
-    `own_means` holds the mean rating of each user, NaN without ratings. `untouched` says for each item whether its
-    vector still has its initial value.
-    """
+    """The cold-start predictor of a run."""
 
     own_means: FloatArray = field(repr=False)  # (n_users,) mean rating on the scale 1 to 5; NaN without ratings
     untouched: BoolArray = field(repr=False)  # (n_items,) whether the item's vector still has its initial value
 
     def settle_pairs(self, predicted: FloatArray, rows: FloatArray, users: IntArray, items: IntArray) -> FloatArray:
-        """Return the predictions of (user, item) pairs.
-
-        Cold-start values replace the predictions for users without ratings and for items whose vectors never changed.
-        `predicted` holds the products of user and item vectors, `rows` the item vectors.
-        """
+        """Return the predictions of (user, item) pairs: `predicted`, with cold-start values where they are needed."""
         newcomers, unknown = np.isnan(self.own_means[users]), self.untouched[items]
         found = np.where(unknown, self.own_means[users], predicted)
         if newcomers.any():
@@ -46,11 +38,7 @@ class ColdStart:
         return found
 
     def settle_table(self, predicted: FloatArray, rows: FloatArray, users: IntArray) -> FloatArray:
-        """Return predictions of all items for these users, with cold-start values as in `settle_pairs`.
-
-        The result has the shape `(len(users), n_items)`. `predicted` holds the products of user and item vectors,
-        `rows` the item vectors.
-        """
+        """Return the predictions of all items, `(len(users), n_items)`, with cold-start values as in `settle_pairs`."""
         found = np.where(self.untouched, self.own_means[users][:, None], predicted)
         newcomers = np.isnan(self.own_means[users])
         if newcomers.any():

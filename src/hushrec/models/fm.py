@@ -48,15 +48,12 @@ Sparse: TypeAlias = "sparse.csr_array[np.float64]"
 
 @dataclass(frozen=True, eq=False)
 class FactorizationMachine(MatrixFactorization):
-    """Model `fm`: a factorization machine of order 2 or 3. Its vectors have `n_factors` numbers for each order.
-
-    `attributes` holds the public attributes of the items, `(n_items, n_attributes)`, or None for a model without any.
-    """
+    """Model `fm`: a factorization machine of order 2 or 3. Its vectors have `n_factors` numbers for each order."""
 
     name: ClassVar[str] = "fm"
 
     order: int = 2
-    attributes: FloatArray | None = field(default=None, repr=False)
+    attributes: FloatArray | None = field(default=None, repr=False)  # of the items, (n_items, n_attributes), public
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -105,8 +102,6 @@ class FactorizationMachine(MatrixFactorization):
         x = sparse.csr_array(self.attributes)
         return tuple(sparse.csr_array((x.data**power, x.indices, x.indptr), shape=x.shape) for power in range(4))
 
-    # Initial values --------------------------------------------------------------------------------------------
-
     def initial_vectors(self, count: int, *, rng: RandomStream) -> FloatArray:
         """Return initial parameters, `(count, item_width)`: biases are 0, vectors are drawn as in model `mf`."""
         rows = rng.random((count, self.item_width)) * (0.3 * math.sqrt(50 / self.n_factors))
@@ -121,8 +116,6 @@ class FactorizationMachine(MatrixFactorization):
     def draw_regularization(self, *, rng: RandomStream) -> FloatArray:
         """Return prior precisions, `(item_width,)`: a random draw for the biases, and one per factor of each order."""
         return MatrixFactorization(self.item_width).draw_regularization(rng=rng)
-
-    # Predicting ------------------------------------------------------------------------------------------------
 
     def item_rows(self, table: FloatArray) -> FloatArray:
         """Return the row of each item from which ratings are predicted, `(n_items, item_width)`.
@@ -151,10 +144,7 @@ class FactorizationMachine(MatrixFactorization):
         return np.concatenate([[1.0], user_vector[1:]])
 
     def predict(self, user_vector: FloatArray, item_rows: FloatArray) -> FloatArray:
-        """Return the predicted ratings of the given items, `(n_items,)`.
-
-        A prediction is the user's bias, plus the item's base (its first number), plus the product of the other numbers.
-        """
+        """Return the predicted ratings: user bias, plus item base (its first number), plus the product of the rest."""
         return np.asarray(user_vector[0] + item_rows[:, 0] + item_rows[:, 1:] @ user_vector[1:])
 
     def predict_pairs(
@@ -165,8 +155,6 @@ class FactorizationMachine(MatrixFactorization):
 
     def predict_all(self, user_vectors: FloatArray, item_rows: FloatArray) -> FloatArray:
         return np.asarray(user_vectors[:, :1] + item_rows[:, 0] + user_vectors[:, 1:] @ item_rows[:, 1:].T)
-
-    # Learning --------------------------------------------------------------------------------------------------
 
     def user_gradient(
         self,
@@ -260,10 +248,7 @@ def _over_items(x: Sparse, items: FloatArray | IntArray) -> FloatArray:
 
 
 def _power_sum(items: FloatArray, columns: FloatArray, x: Sparse, part: slice, power: int) -> FloatArray:
-    """Return, for each item, the sum over its own and its attributes' columns of (x v)^p, where p is `power`.
-
-    v are the numbers at `part` of a column's row, and `x` holds the attributes to the power p.
-    """
+    """Return, for each item, Σ (x v)^p over its own column and its attributes'; v is `part` of a row, `x` has x^p."""
     return items[:, part] ** power + _over_columns(x, columns[:, part] ** power)
 
 
@@ -274,8 +259,5 @@ def _mean_move(rows: FloatArray, sums: FloatArray, counts: FloatArray | IntArray
 
 
 def sent_columns(attributes: FloatArray | None, titles: Sequence[str], details: FloatArray | None) -> dict[str, Any]:
-    """Return the keyword arguments of `FactorizationMachine.from_options` for the attributes that a server sends.
-
-    Titles and details are not used.
-    """
+    """Return the keyword arguments of `FactorizationMachine.from_options` for the attributes that a server sends."""
     return {"attributes": attributes}

@@ -16,6 +16,7 @@ from hushrec.arrays import FloatArray, IntArray
 from hushrec.models import gp
 from hushrec.models.item_columns import ModelOfColumns
 from hushrec.models.predictor import Arrays, ProfilePredictions
+from hushrec.models.titles import TitleRows
 from hushrec.scale import HIGHEST, LOWEST
 
 PEOPLE_PER_TASK = 32
@@ -29,20 +30,15 @@ class GaussianProcess(ModelOfColumns):
 
 
 class ItemTable(NamedTuple):
-    """The public table of model `gp`: the arrays from which ratings are predicted.
-
-    `models.gp` defines offsets, rows, variances and kernel; `effect_variances` is the part of the variances that comes
-    from uncertainty about the item, `log_counts` are the expected logarithms of the numbers of raters, and the arrays
-    `title_…` are the fields of a `TitleRows`.
-    """
+    """The public table of model `gp`: the arrays from which ratings are predicted, as `models.gp` defines them."""
 
     offsets: FloatArray  # o_j on the scale 1 to 5, (n_items,)
     rows: FloatArray  # x_j, (n_items, L)
     variances: FloatArray  # v_j, (n_items,)
     effect_variances: FloatArray  # the part of v_j due to uncertainty about the item, (n_items,)
-    log_counts: FloatArray  # E log n_j, (n_items,)
+    log_counts: FloatArray  # expected logarithm of the number of raters, (n_items,)
     kernel: FloatArray  # amplitude and squared length, (2,)
-    title_starts: IntArray
+    title_starts: IntArray  # this and the next two are the fields of a `TitleRows`
     title_columns: IntArray
     title_weights: FloatArray
 
@@ -61,10 +57,7 @@ class Ratings(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class GaussianProcessPredictor:
-    """The predictor of model `gp`: it predicts from the public table and each person's own ratings.
-
-    The weights α of a person's ratings (`gp.fit_process`) are computed at first use and cached.
-    """
+    """The predictor of model `gp`, from the public table and each person's own ratings; weights α are cached."""
 
     table: ItemTable = field(repr=False)
     ratings: Ratings = field(repr=False)
@@ -76,10 +69,10 @@ class GaussianProcessPredictor:
         self._fit(people)
         starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         wanted = np.ascontiguousarray(items[order], dtype=np.int64)
-        found, unsorted = np.empty(len(users)), np.empty(len(users))
+        found, unsorted, n_words = np.empty(len(users)), np.empty(len(users)), self._titles.shape[1]
 
         def predict(first: int, stop: int) -> None:
-            _predict_people(people, starts, wanted, first, stop, self.table, self.ratings, self._alphas, found)
+            _predict_people(people, starts, wanted, first, stop, self.table, self.ratings, n_words, self._alphas, found)
 
         in_threads(predict, len(people))
         unsorted[order] = found
@@ -109,11 +102,7 @@ class GaussianProcessPredictor:
         return np.asarray(self.likeness_between(np.array([item]), np.arange(len(self.table.offsets)))[0])
 
     def likeness_between(self, items: IntArray, others: IntArray) -> FloatArray:
-        """Return the correlations, under the prior kernel, of ratings of `items` and of `others`.
-
-        The result has the shape `(len(items), len(others))`. The item rows are centred first, which removes the part of
-        a taste that is common to all items.
-        """
+        """Return the prior correlations of ratings of `items` and `others`, without the part common to all items."""
         rows, titles, centre = self.table.rows, self._titles, self.table.rows.mean(axis=0)
         amplitude, length_squared = self.table.kernel
         first, second = rows[items] - centre, rows[others] - centre
@@ -127,12 +116,9 @@ class GaussianProcessPredictor:
         return np.asarray(together / np.sqrt(np.maximum(np.outer(own, other), np.finfo(np.float64).tiny)))
 
     def deviations(self, user: int) -> FloatArray:
-        """Return the standard deviation of the user's predicted rating of every item, `(n_items,)`.
-
-        It covers the uncertainty about the person's taste and about the item.
-        """
-        items, values = self._profile(user)
-        return np.asarray(self.of_profile(items, values).deviations)
+        """Return the deviation of the user's predicted rating of every item, due to uncertain taste and item."""
+        own = slice(self.ratings.starts[user], self.ratings.starts[user + 1])
+        return np.asarray(self.of_profile(self.ratings.items[own], self.ratings.values[own]).deviations)
 
     def of_profile(self, items: IntArray, values: FloatArray) -> ProfilePredictions:
         """Return scores, predicted ratings and their deviations of every item, for a person with these ratings."""
@@ -149,8 +135,6 @@ class GaussianProcessPredictor:
         """Return the arrays of the public table and of everybody's ratings, by name."""
         return {**self.table._asdict(), **self.ratings.arrays()}
 
-    # Private helpers -------------------------------------------------------------------------------------------
-
     @cached_property
     def _alphas(self) -> FloatArray:
         return np.zeros(len(self.ratings.items))
@@ -161,15 +145,7 @@ class GaussianProcessPredictor:
 
     @cached_property
     def _titles(self) -> "sp.csr_array[np.float64]":
-        table = self.table
-        n_columns = int(table.title_columns.max(initial=-1)) + 1
-        shape = (len(table.offsets), n_columns)
-        return sp.csr_array((table.title_weights, table.title_columns, table.title_starts), shape=shape)
-
-    def _profile(self, user: int) -> tuple[IntArray, FloatArray]:
-        starts, items, values = self.ratings
-        own = slice(starts[user], starts[user + 1])
-        return items[own], values[own]
+        return TitleRows(self.table.title_starts, self.table.title_columns, self.table.title_weights).matrix
 
     def _fit(self, people: IntArray) -> None:
         """Compute and cache the weights α of the ratings of these people, unless they are cached."""
@@ -246,17 +222,12 @@ def _fit_people(people, first, stop, table, ratings, n_words, alphas):  # type: 
 
 
 @njit(cache=True, nogil=True)
-def _predict_people(people, starts, wanted, first, stop, table, ratings, alphas, found):  # type: ignore[no-untyped-def]
-    """Fill `found` with predicted ratings for people[first:stop].
-
-    Person number i of `people` gets predictions for the items wanted[starts[i]:starts[i + 1]]. `alphas` are the weights
-    that `_fit_people` computed.
-    """
+def _predict_people(  # type: ignore[no-untyped-def]
+    people, starts, wanted, first, stop, table, ratings, n_words, alphas, found
+):
+    """Fill `found` with ratings for people[first:stop]; person i gets the items wanted[starts[i]:starts[i + 1]]."""
     titles = (table.title_starts, table.title_columns, table.title_weights)
     kernel = (table.kernel[0], table.kernel[1])
-    n_words = 0
-    for column in table.title_columns:
-        n_words = max(n_words, column + 1)
     words = np.zeros(n_words)
     for place in range(first, stop):
         begin, end = ratings.starts[people[place]], ratings.starts[people[place] + 1]
@@ -272,10 +243,7 @@ def _predict_people(people, starts, wanted, first, stop, table, ratings, alphas,
 
 @njit(cache=True, nogil=True)
 def _predict_profile(items, values, table, n_words):  # type: ignore[no-untyped-def]
-    """Return each item's predicted rating and its deviation, `(n_items, 2)`, for a person with these ratings.
-
-    `items` and `values` are the ratings, and `n_words` is the number of title columns.
-    """
+    """Return each item's predicted rating and its deviation, `(n_items, 2)`, for a person with these ratings."""
     titles = (table.title_starts, table.title_columns, table.title_weights)
     kernel = (table.kernel[0], table.kernel[1])
     words = np.zeros(n_words)

@@ -89,10 +89,7 @@ def predict_taste(mean, wanted, rows):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def taste_of(items, alpha, rows):  # type: ignore[no-untyped-def]
-    """Return the posterior mean taste of the linear model: the sum of the rated items' rows, weighted by `alpha`.
-
-    `alpha` holds the weights α of the ratings, as `fit_process` defines them.
-    """
+    """Return the posterior mean taste of the linear model: the rated items' rows weighted by α of `fit_process`."""
     found = np.zeros(rows.shape[1])
     for i in range(len(items)):
         for k in range(rows.shape[1]):
@@ -166,11 +163,7 @@ def fit_process(items, residuals, variances, rows, kernel, titles, words):  # ty
 
 @njit(cache=True, nogil=True)
 def predict_mean(items, alpha, wanted, rows, kernel, titles, words):  # type: ignore[no-untyped-def]
-    """Return the predicted rating minus the item's offset for each wanted item, `(n_wanted,)`.
-
-    It is the posterior mean: the sum of the kernel between the wanted item and each rated item, weighted by `alpha`,
-    the weights α of `fit_process`. `kernel_row` and `add_titles` explain `kernel`, `titles` and `words`.
-    """
+    """Return each wanted item's posterior mean rating minus its offset: kernels with rated items, weighted by α."""
     found = np.zeros(len(wanted))
     columns = transposed(rows, items)
     similar = np.empty(len(items))

@@ -30,11 +30,7 @@ _NUMERALS = frozenset("ii iii iv v vi vii viii ix x 2 3 4 5 6 7 8 9 10".split())
 
 @dataclass(frozen=True, eq=False)
 class ItemColumns:
-    """The taste columns and detail columns of all items, each with mean 0 over the items, and their title rows.
-
-    `n_unlisted` items appear in ratings but not in the items file. `scale_is_guessed` says whether the scale was
-    guessed from the ratings, and `public` holds ratings that are public.
-    """
+    """The taste columns and detail columns of all items, each with mean 0 over the items, and their title rows."""
 
     taste: FloatArray = field(repr=False)  # (n_items, n_taste)
     details: FloatArray = field(repr=False)  # (n_items, n_details)
@@ -101,21 +97,14 @@ def _public_counts(ratings: Any) -> FloatArray:
 
 
 def sent_columns(taste: FloatArray | None, titles: Sequence[str], details: FloatArray | None) -> dict[str, Any]:
-    """Return the keyword arguments of `ModelOfColumns.from_options` for a catalogue that a server sends.
-
-    Devices get the taste columns and the titles. On a device `details` is None, because only the server needs them.
-    """
+    """Return the facts for a catalogue that a server sends to devices (`details` is None) or keeps for itself."""
     none = np.zeros((len(titles), 0))
     columns = (none if taste is None else taste, none if details is None else details)
     return {"columns": ItemColumns(*columns, title_rows(titles))}
 
 
 def item_columns(n_items: int, titles: Sequence[str] | None, attributes: pl.DataFrame | None) -> ItemColumns:
-    """Return the taste columns, detail columns and title rows of a catalogue.
-
-    `attributes` has a Boolean column `NAME=CATEGORY` for each category and a column for each number; entries may be
-    missing.
-    """
+    """Return the columns and title rows; `attributes` has flags named `NAME=CATEGORY` and numbers, maybe missing."""
     flags, numbers = _flags(attributes), _numbers(attributes)
     taste = _centred(n_items, [_shared(one) for one in flags] + [_curved(one) for one in numbers])
     kept, rest = _split_columns(taste)
@@ -167,10 +156,7 @@ def _curved(number: FloatArray) -> FloatArray:
 
 
 def _bumps(number: FloatArray) -> FloatArray:
-    """Return triangular basis functions of a numeric attribute, with knots at its quantiles; 0 if it is missing.
-
-    Their linear combinations are the piecewise linear functions of the attribute.
-    """
+    """Return triangular functions of a numeric attribute, which peak at its quantiles; 0 if it is missing."""
     known = number[np.isfinite(number)]
     knots = np.unique(np.quantile(known, KNOTS))
     unit = np.eye(len(knots))

@@ -128,11 +128,7 @@ class MatrixFactorization:
         *,
         data_weight: float,
     ) -> FloatArray:
-        """Return the downhill gradient of the user vector u: N mean(e v) − u Λ_u.
-
-        N is `data_weight`, and the mean is over the rated items, with errors e and item vectors v; Λ_u is the
-        regularization.
-        """
+        """Return the downhill gradient of u: N mean(e v) − u Λ_u, over the rated items, where N is `data_weight`."""
         return data_weight * (errors @ item_rows) / len(errors) - user_vector * regularization
 
     def move_items(self, table: FloatArray, sums: FloatArray, counts: IntArray, prior: FloatArray) -> FloatArray:

@@ -18,11 +18,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 
 class ProfilePredictions(NamedTuple):
-    """The predictions of every item for one person, who need not have taken part in training.
-
-    `scores` sort recommendation lists. `predicted` holds ratings on the scale 1 to 5, None for a model that ranks, and
-    `deviations` their standard deviations, None for a model without any.
-    """
+    """The predictions of every item for one person, who need not have taken part in training."""
 
     scores: FloatArray  # recommendation lists are sorted by these, (n_items,)
     predicted: FloatArray | None = None  # ratings on the scale 1 to 5, (n_items,); None for a model that ranks
@@ -30,10 +26,7 @@ class ProfilePredictions(NamedTuple):
 
 
 class Predictor(Protocol):
-    """A trained model: predictions for every user of a run after some round. Later rounds do not change them.
-
-    A subclass may leave out the methods that have a default here.
-    """
+    """A trained model: predictions for every user of a run after some round, which later rounds do not change."""
 
     def predict(self, users: IntArray, items: IntArray) -> FloatArray:
         """Return the predicted ratings of (user, item) pairs on the scale 1 to 5; scores for a model that ranks."""
@@ -70,16 +63,12 @@ class Predictor(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class VectorPredictor(Predictor):
-    """The predictor of models `mf`, `bpr` and `fm`, from user vectors and item vectors.
-
-    `cold` predicts for people without ratings and for items whose vectors never changed. It is None if the model has no
-    such fallback.
-    """
+    """The predictor of models `mf`, `bpr` and `fm`, from user vectors and item vectors."""
 
     model: MatrixFactorization
     user_vectors: FloatArray = field(repr=False)  # (n_users, user_width)
     item_vectors: FloatArray = field(repr=False)  # (n_items + n_side_rows, item_width)
-    cold: ColdStart | None = field(default=None, repr=False)  # where the model has a fallback
+    cold: ColdStart | None = field(default=None, repr=False)  # predicts for unseen people and items; None: no fallback
 
     @cached_property
     def _rows(self) -> FloatArray:

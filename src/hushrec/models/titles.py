@@ -30,13 +30,10 @@ _NUMERALS = frozenset("i ii iii iv v vi vii viii ix x 2 3 4 5 6 7 8 9 10 part ep
 
 @dataclass(frozen=True, eq=False)
 class TitleRows:
-    """The sparse title rows of items: row j has the entries `starts[j]` … `starts[j + 1]` − 1 of the other arrays.
-
-    `columns` holds the columns of the entries, one per word or series, and `weights` their values.
-    """
+    """The sparse title rows of items: row j has the entries `starts[j]` … `starts[j + 1]` − 1 of the other arrays."""
 
     starts: IntArray  # (n_items + 1,)
-    columns: IntArray  # rising within each row
+    columns: IntArray  # of the entries, one per word or series, rising within each row
     weights: np.ndarray  # (n_entries,)
 
     @property
@@ -52,10 +49,7 @@ def title_words(title: str) -> list[str]:
 
 
 def series_stem(title: str) -> str:
-    """Return the words by which titles of one series are recognized: the first three before a colon or a numeral.
-
-    Stop words are skipped. The result is empty if no word is left, as for the title "The".
-    """
+    """Return the first words of a title before a colon or a numeral, in which titles of one series agree."""
     stem: list[str] = []
     for word in _words(_without_brackets(title).partition(":")[0]):
         if word in _NUMERALS and stem:
@@ -78,11 +72,7 @@ def series_of(titles: Sequence[str]) -> IntArray:
 def title_rows(
     titles: Sequence[str], *, word_variance: float = WORD_VARIANCE, series_variance: float = SERIES_VARIANCE
 ) -> TitleRows:
-    """Return the sparse title rows of these titles, whose products measure similarity.
-
-    The inverse document frequency of a word is log(n / number of the n titles that contain it), so that a word in every
-    title has weight 0.
-    """
+    """Return the sparse title rows of these titles; a word has the weight log(n / number of titles with it)."""
     words = [sorted(set(title_words(title))) for title in titles]
     frequency: dict[str, int] = {}
     for own in words:
