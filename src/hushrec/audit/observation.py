@@ -84,12 +84,8 @@ class Observation:
     def pooled_directions(self) -> FloatArray:
         """The direction of each victim's user vector, `(n_victims, width)`, fitted to the later half of the reports."""
         start = self.n_rounds // 2
-        return np.array(
-            [
-                pooled_direction(self.announcements[start:], reports[start:], self.public_direction)
-                for reports in self.reports
-            ]
-        )
+        late, public = self.announcements[start:], self.public_direction
+        return np.array([pooled_direction(late, reports[start:], public) for reports in self.reports])
 
     @cached_property
     def traces(self) -> tuple[Trace, ...]:

@@ -27,7 +27,6 @@ class Truth:
 
     @property
     def counts(self) -> IntArray:
-        """The number of ratings of every victim."""
         return np.asarray(self.rated.sum(axis=1))
 
 

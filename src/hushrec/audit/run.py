@@ -72,7 +72,6 @@ class Audit:
         return list(dict.fromkeys(finding.protocol for finding in self.findings))
 
     def worst(self, protocol: str, target: str) -> Finding | None:
-        """Return the finding of the most successful attack on a protocol and target, or None without such a finding."""
         return worst(self.findings, protocol, target)
 
     def record(self) -> dict[str, Any]:
@@ -264,7 +263,6 @@ class Bench:
         return found + self._linkage(observation)
 
     def _linkage(self, observation: Observation) -> list[Finding]:
-        """Return how often an attack links two consecutive reports, and two enrolments, of the same person."""
         rounds = LinkRounds()
         if not rounds.applies_to(observation):
             return []

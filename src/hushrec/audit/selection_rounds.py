@@ -55,16 +55,9 @@ def selection_curve(
     ]
     points = []
     for rounds in ROUNDS:
-        areas = np.array([_areas(*person, rounds, rng) for person in people])
-        points.append(
-            SelectionPoint(
-                rounds,
-                float(areas[:, 0].mean()),
-                mean_interval(areas[:, 0], rng=rng),
-                float(np.mean(ceilings)),
-                float(areas[:, 1].mean()),
-            )
-        )
+        bits, without = np.array([_areas(*person, rounds, rng) for person in people]).T
+        interval, ceiling = mean_interval(bits, rng=rng), float(np.mean(ceilings))
+        points.append(SelectionPoint(rounds, float(bits.mean()), interval, ceiling, float(without.mean())))
     return points
 
 

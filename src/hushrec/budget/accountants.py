@@ -41,7 +41,6 @@ class Accountant(ABC):
         return self.charged()
 
     def copy(self) -> Self:
-        """Return an accountant with the same totals."""
         return replace(self)  # type: ignore[type-var]
 
     def is_sound(self) -> bool:

@@ -94,7 +94,8 @@ def calibrate_selection(
             "epsilon_i and epsilon_p must be large enough to compute selection probabilities in double precision. "
             "Raise them."
         )
-    return _packed(2 * expit(-y), unrated, rated, zero, one)
+    found = (2 * expit(-y), unrated, rated, zero, one)
+    return SelectionProbabilities(*found) if y.ndim else SelectionProbabilities(*map(float, found))
 
 
 @overload
@@ -191,12 +192,6 @@ def _refuse_impossible(epsilon_p: FloatArray, smallest: FloatArray) -> None:
 def _digits_up(value: float) -> decimal.Decimal:
     """Return the number rounded up to six digits, so that a user can type in the value that an error names."""
     return decimal.Context(prec=6, rounding=decimal.ROUND_CEILING).create_decimal_from_float(value)
-
-
-def _packed(*values: FloatArray) -> SelectionProbabilities[float] | SelectionProbabilities[FloatArray]:
-    if values[0].ndim:
-        return SelectionProbabilities(*values)
-    return SelectionProbabilities(*(float(value) for value in values))
 
 
 @overload

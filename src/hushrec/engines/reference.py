@@ -37,7 +37,6 @@ class ReferenceEngine:
 
     @property
     def round_number(self) -> int:
-        """Number of completed rounds."""
         return self.server.round_number - (self.server.stage is not Stage.IDLE)
 
     def run_round(self) -> None:
@@ -65,7 +64,6 @@ class ReferenceEngine:
             self.server.receive(user, address, report)
 
     def _absent_users(self, address: Address) -> Set[int]:
-        """Return the users who are absent from the whole round of this address."""
         present = self._protocol.present(self.problem.seed, address.round_number, self.problem.n_users)
         return set(np.flatnonzero(~present).tolist())
 

@@ -51,7 +51,6 @@ class AudiencePredictor(Predictor):
     ratings: Ratings = field(repr=False)
 
     def predict(self, users: IntArray, items: IntArray) -> FloatArray:
-        """Return the score of each (user, item) pair."""
         found = np.empty(len(users))
         for user in np.unique(users):
             own = users == user
@@ -85,7 +84,6 @@ class AudiencePredictor(Predictor):
         return ProfilePredictions(score_items(own, self._description, self._ranking, self._kernel))
 
     def arrays(self) -> Arrays:
-        """Return the arrays of the public table and of everybody's chosen items, by name."""
         return {**self.table._asdict(), **self.ratings.arrays()}
 
     @property

@@ -66,7 +66,6 @@ class FactorizationMachine(MatrixFactorization):
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any], attributes: FloatArray | None = None) -> Self:
-        """Return the model with the options `factors` and `order`, and these item attributes."""
         return cls(options["factors"], options["order"], attributes)
 
     @property
@@ -84,7 +83,6 @@ class FactorizationMachine(MatrixFactorization):
 
     @property
     def n_attributes(self) -> int:
-        """The number of columns of item attributes."""
         return self.n_side_rows - 1
 
     @property

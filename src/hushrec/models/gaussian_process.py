@@ -63,7 +63,6 @@ class GaussianProcessPredictor:
     ratings: Ratings = field(repr=False)
 
     def predict(self, users: IntArray, items: IntArray) -> FloatArray:
-        """Return the predicted ratings of (user, item) pairs, clipped to the scale 1 to 5."""
         order = np.argsort(users, kind="stable")
         people, counts = np.unique(users[order], return_counts=True)
         self._fit(people)
@@ -79,7 +78,6 @@ class GaussianProcessPredictor:
         return unsorted
 
     def scores(self, users: IntArray) -> FloatArray:
-        """Return the scores by which recommendation lists are sorted, `(len(users), n_items)`."""
         return list_scores(self.predict_items(users), self.table.log_counts, self.table.offsets)
 
     def predict_items(self, users: IntArray) -> FloatArray:
@@ -98,7 +96,6 @@ class GaussianProcessPredictor:
         return found
 
     def likeness(self, item: int) -> FloatArray:
-        """Return the similarity of every item to `item`, `(n_items,)`; see `likeness_between`."""
         return np.asarray(self.likeness_between(np.array([item]), np.arange(len(self.table.offsets)))[0])
 
     def likeness_between(self, items: IntArray, others: IntArray) -> FloatArray:
@@ -132,7 +129,6 @@ class GaussianProcessPredictor:
         return np.exp(self.table.log_counts)
 
     def arrays(self) -> Arrays:
-        """Return the arrays of the public table and of everybody's ratings, by name."""
         return {**self.table._asdict(), **self.ratings.arrays()}
 
     @cached_property

@@ -47,11 +47,9 @@ class ItemColumns:
 
     @property
     def n_items(self) -> int:
-        """The number of items in the catalogue."""
         return len(self.taste)
 
     def first(self, n_items: int) -> "ItemColumns":
-        """Return the columns of items 0 … n_items − 1."""
         titles, end = self.titles, self.titles.starts[n_items]
         rows = TitleRows(titles.starts[: n_items + 1], titles.columns[:end], titles.weights[:end])
         return replace(self, taste=self.taste[:n_items], details=self.details[:n_items], titles=rows)

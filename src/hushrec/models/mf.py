@@ -42,17 +42,14 @@ class MatrixFactorization:
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:
-        """Return the model with the options `factors` and `no_fallback`."""
         return cls(options["factors"], fallback=not options.get("no_fallback", True))
 
     @property
     def user_width(self) -> int:
-        """The length of a user vector."""
         return self.n_factors
 
     @property
     def item_width(self) -> int:
-        """The length of an item vector."""
         return self.n_factors
 
     @property

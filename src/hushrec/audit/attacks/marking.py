@@ -38,7 +38,8 @@ class MarkingServer:
         self.pulls = np.full(terms.n_items, np.nan)  # move of u along each mark: a rating times an unknown factor
         self._length = 0.3 * math.sqrt(50 / 3)  # approximate norm of u, whose initial values are uniform
         self._seen = Trace(())
-        self._known = [_unit(rng.standard_normal(terms.n_factors))]  # the last directions of u
+        first = rng.standard_normal(terms.n_factors)
+        self._known = [first / np.linalg.norm(first)]  # the last directions of u
         self._blocks = np.array_split(items, max(1, -(-len(items) // (terms.n_factors - 2))))
         self._asked: IntArray = np.empty(0, dtype=np.int64)
         self._marks = np.empty((0, terms.n_factors))
@@ -89,7 +90,3 @@ class MarkingServer:
 def _across(directions: list[FloatArray], count: int) -> FloatArray:
     """Return `count` unit vectors, one per row, that are orthogonal to the given directions and to each other."""
     return np.linalg.svd(np.array(directions), full_matrices=True)[2][len(directions) :][:count]
-
-
-def _unit(vector: FloatArray) -> FloatArray:
-    return np.asarray(vector / np.linalg.norm(vector))

@@ -44,7 +44,6 @@ class PoisonedEngine(CpuMaskedEngine):
 
     @property
     def codes(self) -> tuple[BlockCode, ...]:
-        """The encodings of the blocks of the current round."""
         codes: tuple[BlockCode, ...] = self.priced.codes[self.round_number]
         return codes
 

@@ -50,7 +50,6 @@ class SeenRun:
 
     @property
     def blocks(self) -> list[SeenBlock]:
-        """All blocks of all rounds, in order."""
         return [block for one in self.rounds for block in one.blocks]
 
     def only(self, *names: str) -> "SeenRun":
@@ -95,7 +94,6 @@ class PersonTables(NamedTuple):
         return found
 
     def minus(self, other: "PersonTables") -> "PersonTables":
-        """Return these tables minus `other`, block by block."""
         places, integers = [], []
         for mine, own, theirs, their in zip(self.places, self.integers, other.places, other.integers, strict=True):
             both = np.union1d(mine, theirs)

@@ -48,12 +48,10 @@ class Watched:
 
     @property
     def profile_claim(self) -> str:
-        """The privacy claim for a whole profile, in words."""
         return f"whole profile: ε = {self.budget['epsilon']:g}"
 
     @property
     def rating_claim(self) -> str:
-        """The privacy claim for one rating, in words."""
         return f"one rating: ε = {self.budget['item_level']:.3g}"
 
     @property
@@ -71,7 +69,6 @@ class Watched:
 
     @cached_property
     def victims_tables(self) -> list[PersonTables]:
-        """The tables of every victim's device, without noise."""
         return [self.tables(self.problem.profile(user)) for user in self.victims]
 
     @cached_property
@@ -109,7 +106,6 @@ class Watched:
         return float(np.median(self.problem.rated_counts[self.others]))
 
     def subject(self, name: str, target: str, claim: str) -> Subject:
-        """Return the subject of findings about an attack on this run."""
         return Subject(self.label, name, target, claim)
 
 

@@ -26,7 +26,6 @@ class CompilationNotice(event.Listener):
         self._remark = None
 
     def on_start(self, event: Any) -> None:
-        """Tell the user, at the first compilation only, that kernels are being compiled."""
         if self._remark is not None:
             self._remark("compiling for this machine, which takes up to a minute; later runs start at once")
             self._remark = None

@@ -100,7 +100,6 @@ class ItemSums:
 
     @staticmethod
     def stacked(runs: Sequence["ItemSums"]) -> "ItemSums":
-        """Return the sums of several runs, from those of each run."""
         return ItemSums(*(torch.stack(rows) for rows in zip(*(vars(one).values() for one in runs), strict=True)))
 
 

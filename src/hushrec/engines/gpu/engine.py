@@ -16,7 +16,7 @@ from torch import Tensor
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.engines import Remark, State
 from hushrec.engines.gpu import dense, pairs, user_arrays
-from hushrec.engines.gpu.held_out import HeldOut, PlacedHeldOut, held_out_ranks, place_held_out, rating_errors
+from hushrec.engines.gpu.held_out import HeldOut, PlacedHeldOut, held_out_ranks, rating_errors
 from hushrec.engines.gradient import GradientEngine, GradientProblem
 from hushrec.errors import ParameterError
 from hushrec.protocols.gradient.plausible import check_finite, check_item_vectors
@@ -77,7 +77,6 @@ class GpuBatch:
         self._apply(user_gradients, items, *self._noises(items.counts))
 
     def is_finite(self) -> npt.NDArray[np.bool_]:
-        """Return which runs have only finite vectors, `(n_runs,)`."""
         both = (self.user_vectors.isfinite().all((1, 2)), self.item_vectors.isfinite().all((1, 2)))
         return np.asarray((both[0] & both[1]).cpu().numpy())
 
@@ -92,7 +91,8 @@ class GpuBatch:
 
     def place_held_out(self, tests: HeldOut, splits: Sequence[int]) -> PlacedHeldOut:
         """Copy held-out ratings to the GPU; run number b is measured on row `splits[b]` of them."""
-        return place_held_out(tests, splits, self.device, self._dtype)
+        users, items = (torch.as_tensor(one, device=self.device) for one in (tests.users, tests.items))
+        return PlacedHeldOut(users, items, self._tensor(tests.values), torch.tensor(splits, device=self.device))
 
     def held_out_errors(self, tests: PlacedHeldOut) -> FloatArray:
         """Return the RMSE and the mean absolute error of every run, `(n_runs, 2)`, on the scale 1 to 5."""
@@ -116,7 +116,6 @@ class GpuBatch:
         )
 
     def state(self) -> State:
-        """Return everything that later rounds depend on, as arrays by name."""
         assert self._bits is not None
         tensors = {"user_vectors": self.user_vectors, "item_vectors": self.item_vectors, "bits": self._bits}
         tensors |= {"value_rho": self._value_rho, "reports": self._reports}
@@ -215,7 +214,6 @@ class GpuBatch:
         self.item_vectors = self.item_vectors + torch.where(c > 0, eta * item_step + item_noise, 0.0)
 
     def _step_sizes(self) -> Tensor:
-        """Return the step size of this round for every run, `(n_runs, 1, 1)`."""
         return self._tensor([problem.terms.step_size(self.round_number) for problem in self.problems])[:, None, None]
 
     def _key(self, run: int, purpose: Purpose) -> int:

@@ -1,6 +1,5 @@
 """Held-out ratings on the GPU for a batch of runs, and their metrics: rating errors, and ranks of held-out items."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,16 +26,6 @@ class PlacedHeldOut:
     items: Tensor
     values: Tensor
     splits: Tensor
-
-
-def place_held_out(tests: HeldOut, splits: Sequence[int], device: torch.device, dtype: torch.dtype) -> PlacedHeldOut:
-    """Copy held-out ratings to tensors on a PyTorch device; run number b is measured on row `splits[b]`."""
-    return PlacedHeldOut(
-        torch.as_tensor(tests.users, device=device),
-        torch.as_tensor(tests.items, device=device),
-        torch.as_tensor(tests.values, dtype=dtype, device=device),
-        torch.tensor(splits, device=device),
-    )
 
 
 def rating_errors(tests: PlacedHeldOut, user_vectors: Tensor, item_vectors: Tensor) -> FloatArray:
