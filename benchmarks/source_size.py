@@ -31,7 +31,7 @@ FEATURES = {  # patterns below src/hushrec; a file belongs to the first feature 
     "capacity planning": ["capacity.py", "cli/capacity.py"],
     "Python API: Recommender, compare, frames, plug-ins": [
         "recommender.py", "comparison.py", "plugins.py", "options.py", "extras.py", "data/frames.py",
-        "data/duplicates.py", "data/own.py", "data/public.py", "data/people.py", "cli/recommend.py",
+        "data/own.py", "cli/recommend.py",
         "simulation/summaries.py", "simulation/lists.py", "simulation/held_out.py",
     ],
     "leakage plot and exports": ["report/leakage.py", "report/exports.py"],

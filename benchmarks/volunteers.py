@@ -14,7 +14,7 @@ import numpy as np
 from measure import load_data, write_record
 from people import choose_people
 
-from hushrec.data.public import with_public
+from hushrec.data.sources import with_public
 from hushrec.simulation.training import train
 
 

@@ -36,7 +36,7 @@ from hushrec.audit.rating_levels import RatingLevels
 from hushrec.audit.run import STEPS, Bench, audit, run_task, settings_for
 from hushrec.audit.selection_rounds import ROUNDS, selection_curve
 from hushrec.cli.audit import side_by_side
-from hushrec.data.people import load_people
+from hushrec.data.named import load_people
 from hushrec.data.ratings import Ratings, Scale
 from hushrec.data.synthetic import synthetic
 from hushrec.engines.reference import ReferenceEngine

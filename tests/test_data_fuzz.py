@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hushrec.data import Ratings, load
-from hushrec.data.duplicates import DUPLICATES
+from hushrec.data.columns import DUPLICATES
 from hushrec.data.tables import read_batches, read_table
 from hushrec.errors import DataError
 

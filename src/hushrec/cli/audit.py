@@ -119,7 +119,7 @@ def _attack(data: str, reading: Reading, auditor: Any, settings: list[Any], user
     import time
 
     from hushrec.audit.sweeps import swept
-    from hushrec.data.people import load_people
+    from hushrec.data.named import load_people
 
     ratings = reading.load(data)
     people = load_people(data, ratings.user_ids, reading.data_dir)

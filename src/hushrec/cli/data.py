@@ -43,7 +43,7 @@ def _named_sets(data_dir: Path | None) -> list[dict[str, Any]]:
     rows = []
     for entry in SETS.values():
         try:
-            found: str | None = str(find(entry.name, data_dir).ratings)
+            found: str | None = str(find(entry.name, data_dir)[0])
         except DataError:
             found = None
         rows.append(

@@ -1,16 +1,18 @@
-"""Selection of the user, item and rating columns of a table, and checks of their values."""
+"""Selection of the user, item and rating columns of a table, checks of their values, and repeated pairs."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
-from hushrec.data.ratings import FloatArray, Scale
+from hushrec.data.ratings import BoolArray, FloatArray, IntArray, Scale
 from hushrec.data.tables import Table
 from hushrec.errors import DataError
 
+DUPLICATES = ("refuse", "first", "last", "mean")
 ROLES = ("user", "item", "rating")
 _NAMES = {
     "user": "user users userid uid username reviewer reviewerid customer customerid member memberid",
@@ -24,24 +26,13 @@ KNOWN_NAMES = {role: frozenset(names.split()) for role, names in _NAMES.items()}
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """The selected columns of a table, and the table itself, which knows the line numbers.
-
-    Ids are text, ratings are as read, and times are in seconds; None if there is no such column.
-    """
+    """The selected columns of a table, and the table itself, which knows the line numbers."""
 
     table: Table
-    users: pl.Series
+    users: pl.Series  # text, as `items`
     items: pl.Series
-    ratings: pl.Series | None
+    ratings: pl.Series | None  # as read
     times: pl.Series | None = None  # seconds; None without a readable column of times
-
-
-@dataclass(frozen=True)
-class Layout:
-    """The positions, from 0, of the columns user, item and (optional) rating, and whether the first row is a header."""
-
-    positions: list[int]
-    has_header: bool
 
 
 def choose_columns(table: Table, spec: str | Sequence[str] | None, *, implicit: bool) -> Columns:
@@ -49,11 +40,11 @@ def choose_columns(table: Table, spec: str | Sequence[str] | None, *, implicit: 
 
     `find_columns` explains `spec` and `implicit`.
     """
-    layout = find_columns(table, spec, implicit=implicit)
-    body = table.without_first() if layout.has_header else table
+    positions, has_header = find_columns(table, spec, implicit=implicit)
+    body = table.without_first() if has_header else table
     if body.frame.is_empty():
         raise only_a_header(table.path)
-    return replace(take_columns(body, layout), times=_times(body, table, layout.positions))
+    return replace(take_columns(body, positions), times=_times(body, table, positions))
 
 
 def only_a_header(path: Path) -> DataError:
@@ -61,8 +52,8 @@ def only_a_header(path: Path) -> DataError:
     return DataError(f"{path}: expected one rating per line below the header, found none.")
 
 
-def find_columns(table: Table, spec: str | Sequence[str] | None, *, implicit: bool) -> Layout:
-    """Return the positions of the user, item and rating columns of a table, and whether it has a header line.
+def find_columns(table: Table, spec: str | Sequence[str] | None, *, implicit: bool) -> tuple[list[int], bool]:
+    """Return the positions, from 0, of the columns user, item and (optional) rating, and whether line 1 is a header.
 
     The columns are those in `spec`, names or positions from 1. Without `spec` they are found by their names in the
     header, or else are columns 1, 2 and 3. A file with two columns has no ratings; `implicit` ignores ratings. Line 1
@@ -74,17 +65,15 @@ def find_columns(table: Table, spec: str | Sequence[str] | None, *, implicit: bo
         positions = _by_position(table, [int(part) for part in wanted])
         first = table.first_row()
         roles = [role_of(first[position]) for position in positions]
-        header = table.names is None and roles == list(ROLES[: len(roles)])
-    elif wanted:
-        positions, header = _by_given_names(table, wanted), table.names is None
-    else:
-        positions, header = _by_known_names(table, implicit=implicit)
-    return Layout(positions, header)
+        return positions, table.names is None and roles == list(ROLES[: len(roles)])
+    if wanted:
+        return _by_given_names(table, wanted), table.names is None
+    return _by_known_names(table, implicit=implicit)
 
 
-def take_columns(body: Table, layout: Layout) -> Columns:
-    """Return the selected columns of a table whose header line has been removed, with ids as clean text."""
-    columns = [body.frame.to_series(position) for position in layout.positions]
+def take_columns(body: Table, positions: list[int]) -> Columns:
+    """Return the columns at these positions of a table whose header line has been removed, with ids as clean text."""
+    columns = [body.frame.to_series(position) for position in positions]
     users, items = (clean_ids(body, column, role) for column, role in zip(columns, ROLES[:2], strict=False))
     return Columns(body, users, items, columns[2] if len(columns) == 3 else None)
 
@@ -105,15 +94,10 @@ def _times(body: Table, table: Table, taken: list[int]) -> pl.Series | None:
     if column.dtype.is_temporal():
         return column.cast(pl.Datetime("us"), strict=False).dt.epoch("us").cast(pl.Float64) / 1e6
     seconds = column.cast(pl.Float64, strict=False)
-    if seconds.is_null().any() and column.dtype == pl.String:
-        moments = column.str.to_datetime(time_unit="us", strict=False, format=None) if _dates(column) else None
-        seconds = seconds if moments is None else moments.dt.epoch("us").cast(pl.Float64) / 1e6
-    return None if not seconds.is_finite().fill_null(False).all() else seconds
-
-
-def _dates(column: pl.Series) -> bool:
-    """Return whether a text column contains dates such as 2020-01-31, with or without a time."""
-    return bool(column.str.contains(r"^\d{4}-\d\d-\d\d").fill_null(False).all())
+    is_date = column.str.contains(r"^\d{4}-\d\d-\d\d") if column.dtype == pl.String else pl.Series([False])
+    if seconds.is_null().any() and is_date.fill_null(False).all():
+        seconds = column.str.to_datetime(time_unit="us", strict=False).dt.epoch("us").cast(pl.Float64) / 1e6
+    return seconds if seconds.is_finite().fill_null(False).all() else None
 
 
 def _split_spec(spec: str | Sequence[str] | None, *, implicit: bool) -> list[str]:
@@ -144,14 +128,6 @@ def _plain(name: str) -> str:
     return "".join(letter for letter in name.partition(":")[0].lower() if letter.isalnum())
 
 
-def _known_roles(names: list[str]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
-    for position, name in enumerate(names):
-        if role := role_of(name):
-            found.setdefault(role, []).append(position)
-    return found
-
-
 def _by_position(table: Table, wanted: list[int]) -> list[int]:
     width = table.frame.width
     if not all(1 <= position <= width for position in wanted):
@@ -175,30 +151,25 @@ def _by_given_names(table: Table, wanted: list[str]) -> list[int]:
 
 
 def _by_known_names(table: Table, *, implicit: bool) -> tuple[list[int], bool]:
-    roles = _known_roles(table.first_row())
+    found = [role_of(name) for name in table.first_row()]
     width = table.frame.width
-    one_class = implicit or width == 2
-    needed = ROLES[:2] if one_class else ROLES
-    if table.names is None and not roles:
+    needed = ROLES[:2] if implicit or width == 2 else ROLES
+    if table.names is None and not any(found):
         if width < 2:
             raise DataError(
                 f"{_header_place(table)}: expected the columns user, item and rating, found {width} column."
             )
         return list(range(len(needed))), False
     for role in needed:
-        if len(roles.get(role, [])) != 1:
-            raise DataError(_missing_column(table, role, len(roles.get(role, []))))
-    return [roles[role][0] for role in needed], table.names is None
-
-
-def _missing_column(table: Table, role: str, count: int) -> str:
-    found = "none" if count == 0 else f"{count} candidates"
-    hint = ", or --implicit (implicit=True) for (user, item) pairs without ratings" if role == "rating" else ""
-    expected = f"{_header_place(table)}: expected one column for the {role}, found {found}."
-    return (
-        f"{expected} Name the columns of user, item and rating with --columns reader,book,stars (in Python:"
-        f' hushrec.data.load(..., columns="reader,book,stars")){hint}.'
-    )
+        if found.count(role) != 1:
+            count = f"{found.count(role)} candidates" if role in found else "none"
+            hint = ", or --implicit (implicit=True) for (user, item) pairs without ratings" if role == "rating" else ""
+            raise DataError(
+                f"{_header_place(table)}: expected one column for the {role}, found {count}. Name the columns of user,"
+                " item and rating with --columns reader,book,stars (in Python: hushrec.data.load(...,"
+                f' columns="reader,book,stars")){hint}.'
+            )
+    return [found.index(role) for role in needed], table.names is None
 
 
 def _header_place(table: Table) -> str:
@@ -233,29 +204,17 @@ def without_missing(columns: Columns, missing: str | float | None) -> Columns:
         raise DataError(f"{columns.table.path}: missing must not be given without a rating column. Leave it out.")
     text = columns.ratings.cast(pl.String).str.strip_chars().fill_null("")
     absent = text == str(missing).strip()
-    number = _as_number(missing)
-    if number is not None:
-        absent |= (text.cast(pl.Float64, strict=False) == number).fill_null(False)
+    with suppress(ValueError):
+        absent |= (text.cast(pl.Float64, strict=False) == float(missing)).fill_null(False)
     kept = ~absent
-    return Columns(
-        columns.table.rows(kept),
-        columns.users.filter(kept),
-        columns.items.filter(kept),
-        columns.ratings.filter(kept),
-        None if columns.times is None else columns.times.filter(kept),
-    )
+    users, items, ratings = (column.filter(kept) for column in (columns.users, columns.items, columns.ratings))
+    times = None if columns.times is None else columns.times.filter(kept)
+    return Columns(columns.table.rows(kept), users, items, ratings, times)
 
 
 def all_missing(path: Path) -> DataError:
     """Return the error for a file in which every rating equals `missing`."""
     return DataError(f"{path}, column rating: expected ratings other than missing, found none. Leave missing out.")
-
-
-def _as_number(missing: str | float) -> float | None:
-    try:
-        return float(missing)
-    except ValueError:
-        return None
 
 
 def read_values(table: Table, column: pl.Series, scale: Scale | None) -> FloatArray:
@@ -272,8 +231,12 @@ def read_values(table: Table, column: pl.Series, scale: Scale | None) -> FloatAr
     if not bad.any() and scale is not None:
         bad = pl.Series(~scale.holds(numbers.to_numpy()))
     if bad.any():
-        row = _first_true(bad)
-        hint = _header_hint(table, row) or _empty_hint(column[row])
+        row, hint = _first_true(bad), ""
+        if table.names is None and table.lines is None and row == 0:
+            header = f"line {table.first_line}"
+            hint = f" If {header} is a header, pass --columns with the names it gives to user, item and rating."
+        elif column[row] in {None, ""}:
+            hint = " If empty fields mean no rating, pass --missing '' (in Python: missing=\"\")."
         remedy = "Correct or remove the row" + (", or change --scale." if scale is not None else ".")
         raise DataError(f"{table.place(row, 'rating')}: expected {expected}. {remedy}{hint}")
     return numbers.to_numpy().astype(np.float64)
@@ -290,20 +253,48 @@ def guess_scale(path: Path, values: FloatArray) -> Scale:
         raise DataError(f"{path}, column rating: {error}") from None
 
 
-def _header_hint(table: Table, row: int) -> str:
-    if table.names is None and table.lines is None and row == 0:
-        header = f"line {table.first_line}"
-        return f" If {header} is a header, pass --columns with the names it gives to user, item and rating."
-    return ""
-
-
-def _empty_hint(field: object) -> str:
-    return (
-        " If empty fields mean no rating, pass --missing '' (in Python: missing=\"\")." if field in {None, ""} else ""
-    )
-
-
 def _first_true(flags: pl.Series) -> int:
     position = flags.arg_max()
     assert position is not None
     return position
+
+
+def number_pairs(users: IntArray, items: IntArray) -> pl.Series:
+    """Return one number per row; rows have the same number exactly if they have the same (user, item) pair."""
+    return pl.Series("pair", users * (int(items.max(initial=0)) + 1) + items)
+
+
+def kept_rows(pairs: pl.Series, mode: str) -> BoolArray | None:
+    """Return for each row whether it is kept, so that each pair keeps one row; None if no pair is repeated.
+
+    Mode "last" keeps the last row of a pair, every other mode the first.
+    """
+    if pairs.n_unique() == len(pairs):
+        return None
+    keep = pairs.is_last_distinct() if mode == "last" else pairs.is_first_distinct()
+    return np.asarray(keep.to_numpy())
+
+
+def first_repeat(pairs: pl.Series, keep: BoolArray) -> list[int]:
+    """Return the positions of two rows with the same pair; the second is the first row that `keep` leaves out."""
+    again = int(np.flatnonzero(~keep)[0])
+    return [int(np.flatnonzero(pairs.to_numpy() == pairs[again])[0]), again]
+
+
+def mean_by_pair(pairs: pl.Series, values: FloatArray) -> FloatArray:
+    """Return for each row the mean value of all rows with the same pair."""
+    frame = pl.DataFrame({"pair": pairs, "value": values})
+    means = frame.select(pl.col("value").mean().over("pair")).to_series()
+    return means.to_numpy().astype(np.float64)
+
+
+def duplicate_error(path: Path, unit: str, first: int, second: int, count: int) -> DataError:
+    """Return the error for a file in which `count` rows repeat an earlier pair, such as row `second` that of `first`.
+
+    `unit` is what the message calls a row: "line" or "row".
+    """
+    return DataError(
+        f"{path}, {unit} {second}: expected each (user, item) pair once, but this pair is also in {unit} {first};"
+        f" {count} rows repeat an earlier pair. Pass --duplicates first, last or mean (in Python: duplicates=...) to"
+        " keep one of each."
+    )

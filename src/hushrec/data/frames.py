@@ -4,7 +4,7 @@ pandas and pyarrow need not be installed: a pandas frame is read column by colum
 stream.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
@@ -53,7 +53,8 @@ def as_polars(data: RatingTable) -> pl.DataFrame:
     if isinstance(data, pl.DataFrame | pl.LazyFrame):
         return data.lazy().collect()
     if is_pandas(data):
-        return _from_pandas(data)
+        frame: Any = data
+        return pl.DataFrame({str(name): _pandas_column(frame[name]) for name in frame.columns})
     if isinstance(data, ArrowStream):
         return pl.DataFrame(data)
     if isinstance(data, np.ndarray) and data.dtype.names is None:
@@ -73,12 +74,8 @@ def is_pandas(data: object) -> bool:
     return type(data).__module__.partition(".")[0] == "pandas"
 
 
-def _from_pandas(frame: Any) -> pl.DataFrame:
-    """Return a pandas frame as a polars frame without pyarrow: numbers and times as arrays, all else as text."""
-    return pl.DataFrame({str(name): _pandas_column(frame[name]) for name in frame.columns})
-
-
 def _pandas_column(column: Any) -> Any:
+    """Return a pandas column as polars input without pyarrow: numbers and times as an array, all else as text."""
     if isinstance(column.dtype, np.dtype) and column.dtype.kind in "iufbM":
         return column.to_numpy()
     absent = column.isna().to_numpy()
@@ -90,19 +87,18 @@ def _from_array(array: npt.NDArray[Any]) -> pl.DataFrame:
         raise DataError(
             f"ratings must be an array with 2 columns (user, item) or 3 (user, item, rating), got shape {array.shape}."
         )
-    return pl.DataFrame({role: _id_or_value(array[:, place], role) for place, role in _roles(array.shape[1])})
+    return _from_columns(array.T)
 
 
 def _from_rows(rows: Sequence[Sequence[Any]]) -> pl.DataFrame:
     widths = {len(row) for row in rows}
     if len(widths) != 1 or not widths <= {2, 3}:
         raise DataError("ratings must have at least one row, all of the form (user, item, rating) or (user, item).")
-    columns = list(zip(*rows, strict=True))
-    return pl.DataFrame({role: _id_or_value(np.asarray(columns[place]), role) for place, role in _roles(len(columns))})
+    return _from_columns(map(np.asarray, zip(*rows, strict=True)))
 
 
-def _roles(width: int) -> list[tuple[int, str]]:
-    return list(enumerate(ROLES[:width]))
+def _from_columns(columns: Iterable[npt.NDArray[Any]]) -> pl.DataFrame:
+    return pl.DataFrame({role: _id_or_value(column, role) for role, column in zip(ROLES, columns, strict=False)})
 
 
 def _id_or_value(column: npt.NDArray[Any], role: str) -> Any:
@@ -115,10 +111,7 @@ def _id_or_value(column: npt.NDArray[Any], role: str) -> Any:
 
 
 def with_ratings(data: RatingTable, values: Any) -> pl.DataFrame:
-    """Return a frame of user, item and rating from a table of pairs and their ratings `values`.
-
-    The two arguments are scikit-learn's X and y.
-    """
+    """Return a frame of user, item and rating from scikit-learn's X, a table of pairs, and y, their ratings."""
     users, items = read_pairs(data)
     given = np.asarray(values, dtype=np.float64)
     if given.shape != (len(users),):
@@ -140,7 +133,7 @@ def read_sparse(matrix: SparseMatrix) -> tuple[IntArray, IntArray, npt.NDArray[n
     return entries.row.astype(np.int64), entries.col.astype(np.int64), entries.data.astype(np.float64)
 
 
-def positions(ids: pl.Series, known: Sequence[str]) -> IntArray:
+def positions(ids: Iterable[str], known: Sequence[str]) -> IntArray:
     """Return the position of each id among the known ids, or -1 if it is unknown."""
     places = {name: place for place, name in enumerate(known)}
-    return np.array([places.get(name, -1) for name in ids.to_list()], dtype=np.int64)
+    return np.array([places.get(name, -1) for name in ids], dtype=np.int64)

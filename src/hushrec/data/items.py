@@ -8,13 +8,12 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
-import numpy as np
 import polars as pl
 
-from hushrec.arrays import PublicRatings
 from hushrec.data.columns import clean_ids, is_item_name
-from hushrec.data.frames import RatingTable, read_frame
+from hushrec.data.frames import RatingTable, positions, read_frame
 from hushrec.data.ratings import MOST_CATEGORIES, Catalogue, year_of
 from hushrec.data.tables import Table, read_table
 from hushrec.data.texts import read_bytes
@@ -31,6 +30,7 @@ GENRES_100K = _GENRES.split("|")
 class Listing:
     """The rows of an items file: ids, titles (null if missing), and attributes as numbers or text."""
 
+    path: Path
     ids: pl.Series
     titles: pl.Series
     attributes: pl.DataFrame
@@ -40,16 +40,15 @@ class Listing:
 class KnownItems:
     """The public facts about items that a model needs; a server passes them in place of `Ratings`.
 
-    `n_unlisted` items are known only from ratings, not from an items file. `scale_is_guessed` says whether the scale of
-    ratings was guessed from them, which no server does. `public` are public ratings, if any.
+    On a server, all items are from an items file, the scale is given, and there are no public ratings.
     """
 
     n_items: int
     titles: Sequence[str] | None
     attributes: pl.DataFrame | None
-    n_unlisted: int = 0
-    scale_is_guessed: bool = False
-    public: PublicRatings | None = None
+    n_unlisted: ClassVar[int] = 0
+    scale_is_guessed: ClassVar[bool] = False
+    public: ClassVar[None] = None
 
 
 def list_items(path: Path) -> tuple[list[str], list[str]]:
@@ -66,39 +65,31 @@ def read_items(
 
     `encoding` is the encoding of a text file, except for publishers' files, whose encoding is known.
     """
-    if isinstance(source, str | Path):
-        path = Path(source)
-        listing = _read_listing(path, encoding)
-    else:
-        path = Path("items")
-        listing = _unrepeated(path, _list_own(path, read_frame(source, "items")))
+    listing = _read_listing(source, encoding)
     row_of = {item: row for row, item in enumerate(listing.ids.to_list())}
     unlisted = [item for item in item_ids if item not in row_of]
     ids = [*row_of, *unlisted]
-    place_of = {item: place for place, item in enumerate(ids)}
-    places = np.array([place_of[item] for item in item_ids], dtype=np.int64)
     left_out = tuple(column.name for column in listing.attributes if _has_many_categories(column))
-    whole = Catalogue(ids, *_gather(path, listing, row_of, ids), places, len(unlisted), left_out)
-    return *_gather(path, listing, row_of, item_ids), whole
+    whole = Catalogue(ids, *_gather(listing, row_of, ids), positions(item_ids, ids), len(unlisted), left_out)
+    return *_gather(listing, row_of, item_ids), whole
 
 
-def _gather(
-    path: Path, listing: Listing, row_of: Mapping[str, int], ids: Sequence[str]
-) -> tuple[list[str], pl.DataFrame | None]:
+def _gather(listing: Listing, row_of: Mapping[str, int], ids: Sequence[str]) -> tuple[list[str], pl.DataFrame | None]:
     rows = pl.Series([row_of.get(item) for item in ids], dtype=pl.UInt32)
     titles = [title or item for title, item in zip(listing.titles.gather(rows), ids, strict=True)]
-    return titles, _encode(path, [column.gather(rows) for column in listing.attributes])
+    return titles, _encode(listing.path, [column.gather(rows) for column in listing.attributes])
 
 
-def _read_listing(path: Path, encoding: str | None = None) -> Listing:
+def _read_listing(source: str | Path | RatingTable, encoding: str | None = None) -> Listing:
+    """Return the rows of a publisher's file, of a file of your own, or of a table in memory."""
+    path = Path(source) if isinstance(source, str | Path) else Path("items")
     name = path.name.removesuffix(".gz")
-    own = name not in PUBLISHED
-    listing = _list_own(path, read_table(path, encoding=encoding, one_column=True)) if own else PUBLISHED[name](path)
-    return _unrepeated(path, listing)
-
-
-def _unrepeated(path: Path, listing: Listing) -> Listing:
-    """Return the listing unchanged; raise `DataError` if an item id occurs twice."""
+    if not isinstance(source, str | Path):
+        listing = _list_own(path, read_frame(source, "items"))
+    elif name in PUBLISHED:
+        listing = PUBLISHED[name](path)
+    else:
+        listing = _list_own(path, read_table(path, encoding=encoding, one_column=True))
     repeats = len(listing.ids) - listing.ids.n_unique()
     if repeats:
         raise DataError(
@@ -111,8 +102,11 @@ def _encode(path: Path, columns: list[pl.Series]) -> pl.DataFrame | None:
     """Return attributes as numbers and one flag per category; text columns with too many categories are left out."""
     encoded: list[pl.Series] = []
     for column in columns:
-        if not _has_many_categories(column):
-            encoded.extend([column] if column.dtype == pl.Float64 else _flags(column))
+        if column.dtype == pl.Float64:
+            encoded.append(column)
+        elif not _has_many_categories(column):
+            lists = _category_lists(column)
+            encoded += [lists.list.contains(one).alias(f"{column.name}={one}") for one in sorted(_categories(lists))]
     names = [column.name for column in encoded]
     if len(set(names)) != len(names):
         raise DataError(
@@ -121,21 +115,17 @@ def _encode(path: Path, columns: list[pl.Series]) -> pl.DataFrame | None:
     return pl.DataFrame(encoded) if encoded else None
 
 
-def _flags(column: pl.Series) -> list[pl.Series]:
-    lists = _category_lists(column)
-    categories = sorted(set(lists.explode().drop_nulls().to_list()) - {""})
-    return [lists.list.contains(category).alias(f"{column.name}={category}") for category in categories]
-
-
 def _category_lists(column: pl.Series) -> pl.Series:
     return column.fill_null("").str.split("|").list.eval(pl.element().str.strip_chars())
 
 
+def _categories(lists: pl.Series) -> set[str]:
+    return set(lists.explode().drop_nulls().to_list()) - {""}
+
+
 def _has_many_categories(column: pl.Series) -> bool:
     """Return whether a text column has more than `MOST_CATEGORIES` categories, and thus is not an attribute."""
-    if column.dtype == pl.Float64:
-        return False
-    return len(set(_category_lists(column).explode().drop_nulls().to_list()) - {""}) > MOST_CATEGORIES
+    return column.dtype != pl.Float64 and len(_categories(_category_lists(column))) > MOST_CATEGORIES
 
 
 def _list_own(path: Path, table: Table) -> Listing:
@@ -156,7 +146,7 @@ def _list_own(path: Path, table: Table) -> Listing:
     title = by_lower_name.get("title", by_lower_name.get("name"))
     titles = pl.Series([None] * len(ids), dtype=pl.String) if title is None else _text(path, columns.pop(title))
     attributes = [_own_attribute(path, column).alias(name) for name, column in columns.items()]
-    return Listing(ids, titles, pl.DataFrame(attributes))
+    return Listing(path, ids, titles, pl.DataFrame(attributes))
 
 
 def _own_attribute(path: Path, column: pl.Series) -> pl.Series:
@@ -197,36 +187,31 @@ def _read_ml_100k(path: Path) -> Listing:
     """Read `u.item` of MovieLens 100K: id, title, release date, video date, address, 19 genre flags."""
     rows = _lines(path, "|", 5 + len(GENRES_100K))
     genres = ["|".join(name for name, flag in zip(GENRES_100K, row[5:], strict=True) if flag == "1") for row in rows]
-    years = [year_of(row[1]) or _year_of_date(row[2]) for row in rows]
-    return _published(rows, [row[1] for row in rows], years, genres)
+    years = [year_of(row[1]) or (float(row[2][-4:]) if re.search(r"\d{4}$", row[2]) else None) for row in rows]
+    return _published(path, rows, [row[1] for row in rows], years, genres)
 
 
 def _read_ml_1m(path: Path) -> Listing:
     """Read `movies.dat` of MovieLens 1M: id, title, genres."""
     rows = _lines(path, "::", 3)
-    return _published(rows, [row[1] for row in rows], [year_of(row[1]) for row in rows], [row[2] for row in rows])
+    return _published(path, rows, [row[1] for row in rows], [year_of(row[1]) for row in rows], [row[2] for row in rows])
 
 
 def _read_netflix(path: Path) -> Listing:
     """Read `movie_titles.csv` of the Netflix Prize: id, year or NULL, title."""
     rows = _lines(path, ",", 3)
     years = [float(row[1]) if row[1].isascii() and row[1].isdigit() else None for row in rows]
-    return _published(rows, [row[2] for row in rows], years, None)
+    return _published(path, rows, [row[2] for row in rows], years, None)
 
 
 def _published(
-    rows: list[list[str]], titles: list[str], years: list[float | None], genres: list[str] | None
+    path: Path, rows: list[list[str]], titles: list[str], years: list[float | None], genres: list[str] | None
 ) -> Listing:
     attributes = [pl.Series("year", years, dtype=pl.Float64)]
     if genres is not None:
         attributes.append(pl.Series("genre", genres, dtype=pl.String))
     ids = pl.Series([row[0] for row in rows], dtype=pl.String)
-    return Listing(ids, pl.Series(titles, dtype=pl.String), pl.DataFrame(attributes))
-
-
-def _year_of_date(date: str) -> float | None:
-    match = re.search(r"(\d{4})$", date)
-    return float(match[1]) if match else None
+    return Listing(path, ids, pl.Series(titles, dtype=pl.String), pl.DataFrame(attributes))
 
 
 PUBLISHED: dict[str, Callable[[Path], Listing]] = {

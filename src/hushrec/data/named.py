@@ -1,4 +1,4 @@
-"""The named data sets (sources, licences, folders, download), and summary statistics of any ratings."""
+"""The named data sets (sources, licences, folders, download, people), and summary statistics of any ratings."""
 
 import os
 import shutil
@@ -6,7 +6,7 @@ import tempfile
 import urllib.error
 import urllib.request
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from hushrec.data.ratings import IntArray, Ratings
+from hushrec.data.tables import read_table
 from hushrec.errors import DataError
 
 Progress = Callable[[int, int | None], None]  # bytes so far, total number of bytes if known
@@ -55,51 +56,28 @@ SETS = {
     entry.name: entry
     for entry in (
         NamedSet(
-            "ml-100k",
-            "943 users, 1,682 films, 100,000 ratings of 1-5",
-            MOVIELENS_LICENCE,
-            MOVIELENS_CITATION,
-            "https://files.grouplens.org/datasets/movielens/ml-100k.zip",
-            ("ml-100k/u.data",),
-            "ml-100k/u.item",
+            "ml-100k", "943 users, 1,682 films, 100,000 ratings of 1-5", MOVIELENS_LICENCE, MOVIELENS_CITATION,
+            "https://files.grouplens.org/datasets/movielens/ml-100k.zip", ("ml-100k/u.data",), "ml-100k/u.item",
         ),
         NamedSet(
-            "ml-1m",
-            "6,040 users, 3,706 rated films, 1,000,209 ratings of 1-5",
-            MOVIELENS_LICENCE,
-            MOVIELENS_CITATION,
+            "ml-1m", "6,040 users, 3,706 rated films, 1,000,209 ratings of 1-5", MOVIELENS_LICENCE, MOVIELENS_CITATION,
             "https://files.grouplens.org/datasets/movielens/ml-1m.zip",
-            ("ml-1m/ratings.dat", "ml-1m/ratings_notime.dat"),
-            "ml-1m/movies.dat",
+            ("ml-1m/ratings.dat", "ml-1m/ratings_notime.dat"), "ml-1m/movies.dat",
         ),
         NamedSet(
             "netflix-10k",
             "10,000 users, 1,766 films, 551,931 ratings of 1-5; a cut of a random sample of the Netflix Prize data",
-            NETFLIX_LICENCE,
-            NETFLIX_CITATION,
-            None,
-            ("netflix/netflix-10k.csv",),
-            "netflix/movie_titles.csv",
+            NETFLIX_LICENCE, NETFLIX_CITATION, None, ("netflix/netflix-10k.csv",), "netflix/movie_titles.csv",
         ),
         NamedSet(
             "netflix-10k5k",
             "10,000 users, 5,000 films, 558,380 ratings of 1-5; pieced together: for time and memory only",
-            NETFLIX_LICENCE,
-            NETFLIX_CITATION,
-            None,
-            ("netflix/netflix-10k5k.csv",),
-            "netflix/movie_titles.csv",
+            NETFLIX_LICENCE, NETFLIX_CITATION, None, ("netflix/netflix-10k5k.csv",), "netflix/movie_titles.csv",
         ),
     )
-}
-
-
-@dataclass(frozen=True)
-class Found:
-    """The paths of a named set's files; `items` is None if its items file is missing."""
-
-    ratings: Path
-    items: Path | None
+}  # fmt: skip
+# By set, the file of people beside the ratings, and its columns of id, gender, age and occupation.
+PEOPLE_FILES = {"ml-100k": ("u.user", (0, 2, 1, 3)), "ml-1m": ("users.dat", (0, 1, 2, 3))}
 
 
 def data_dirs(data_dir: str | Path | None = None) -> list[Path]:
@@ -114,14 +92,17 @@ def cache_dir() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "hushrec"
 
 
-def find(name: str, data_dir: str | Path | None = None) -> Found:
-    """Return the files of a named set from the first folder with its ratings; raise `DataError` if none has them."""
+def find(name: str, data_dir: str | Path | None = None) -> tuple[Path, Path | None]:
+    """Return the ratings file and the items file (None if it is missing) of a named set.
+
+    They are those of the first folder with the ratings; raise `DataError` if no folder has them.
+    """
     entry = lookup(name)
     folders = data_dirs(data_dir)
     for folder in folders:
         ratings = [path for file in entry.ratings_files if (path := _plain_or_gzipped(folder / file))]
         if ratings:
-            return Found(ratings[0], _plain_or_gzipped(folder / entry.items_file))
+            return ratings[0], _plain_or_gzipped(folder / entry.items_file)
     looked = ", ".join(str(folder) for folder in folders)
     wanted = " or ".join(entry.ratings_files)
     raise DataError(f"{name} was not found: looked for {wanted} (or .gz) in {looked}. {_how_to_get(entry)}")
@@ -136,6 +117,29 @@ def lookup(name: str) -> NamedSet:
 
 def _plain_or_gzipped(path: Path) -> Path | None:
     return next((candidate for candidate in (path, path.with_name(path.name + ".gz")) if candidate.is_file()), None)
+
+
+def load_people(name: str, user_ids: Sequence[str], data_dir: str | Path | None = None) -> dict[str, IntArray] | None:
+    """Return the class of every user for gender, age and occupation, as whole numbers in the order of `user_ids`.
+
+    Age has two classes, divided at the median. The result is None if the set has no file of people.
+    """
+    if name not in PEOPLE_FILES:
+        return None
+    file, columns = PEOPLE_FILES[name]
+    path = _plain_or_gzipped(find(name, data_dir)[0].with_name(file))
+    if path is None:
+        return None
+    frame = read_table(path).frame
+    ids, genders, ages, occupations = (frame[:, column].to_list() for column in columns)
+    row_of = {str(person): row for row, person in enumerate(ids)}
+    rows = [row_of[person] for person in user_ids]
+    age = np.array([int(ages[row]) for row in rows])
+    return {
+        "gender": np.array([genders[row] == "F" for row in rows]).astype(np.int64),
+        "age": (age > np.median(age)).astype(np.int64),
+        "occupation": np.unique([occupations[row] for row in rows], return_inverse=True)[1].astype(np.int64),
+    }
 
 
 def _how_to_get(entry: NamedSet) -> str:

@@ -11,7 +11,7 @@ keep the row numbers, a split with the same seed holds out the same ratings as f
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -30,16 +30,12 @@ OWN_COLUMNS = ("id", "title", "rated")  # of items.parquet; the others are attri
 
 
 class Profiles(NamedTuple):
-    """The ratings of consecutive people; person i has entries `starts[i]` … `starts[i + 1]` − 1 of the other arrays.
-
-    `items` are numbers among the rated items. `values` is None for one-class data. `rows` are row numbers: positions
-    among all ratings that `load` returns for the original file.
-    """
+    """The ratings of consecutive people; person i has entries `starts[i]` … `starts[i + 1]` − 1 of the other arrays."""
 
     starts: IntArray
-    items: IntArray  # ascending for each person
-    values: FloatArray | None  # on the file's scale
-    rows: IntArray
+    items: IntArray  # numbers among the rated items, ascending for each person
+    values: FloatArray | None  # on the file's scale; None for one-class data
+    rows: IntArray  # row numbers
 
 
 def is_shards(source: object) -> bool:
@@ -115,7 +111,7 @@ def write_profiles(
 def _write_shard(folder: Path, number: int, ids: list[str], own: Profiles) -> dict[str, Any]:
     """Write the ratings `own` of these people as one shard, a row per person; return its entry in the manifest."""
     name = f"shard-{number:04}.parquet"
-    rows_kind = pl.UInt32 if _fits(own.rows) else pl.UInt64
+    rows_kind = pl.UInt32 if own.rows.max(initial=0) < 2**32 else pl.UInt64
     columns: dict[str, tuple[Any, Any]] = {"items": (own.items, pl.UInt32), "rows": (own.rows, rows_kind)}
     if own.values is not None:
         columns["values"] = (own.values, pl.Float64)
@@ -126,10 +122,6 @@ def _write_shard(folder: Path, number: int, ids: list[str], own: Profiles) -> di
     frame = people.sort("who").drop("who").with_columns(pl.col(key).fill_null([]) for key in columns)
     frame.write_parquet(folder / name, statistics=False)
     return {"file": name, "people": len(ids), "ratings": len(own.items), "sha256": _sha256(folder / name)}
-
-
-def _fits(rows: IntArray) -> bool:
-    return len(rows) == 0 or int(rows.max()) < 2**32
 
 
 def items_frame(ratings: Ratings) -> pl.DataFrame:
@@ -196,17 +188,17 @@ class Shards:
         frame, about = pl.read_parquet(self.folder / ITEMS), self.manifest
         nobody = np.empty(0, np.int64)
         scale = None if about["scale"] is None else Scale(*about["scale"])
-        whole = _known(frame)
-        empty = Ratings(
-            about["name"], [], whole.ids, nobody, nobody, None if scale is None else np.empty(0), scale, whole.titles,
-            whole.attributes, scale_is_guessed=about.get("scale_is_guessed", False),
-        )  # fmt: skip
+        values, guessed = None if scale is None else np.empty(0), about.get("scale_is_guessed", False)
         if about["catalogue"] is None:
-            return empty
-        places = frame.with_row_index("place").drop_nulls("rated").sort("rated")["place"].to_numpy().astype(np.int64)
-        rated = _known(frame[places])
-        catalogue = Catalogue(whole.ids, whole.titles, whole.attributes, places, about["unlisted"])
-        return replace(empty, item_ids=rated.ids, titles=rated.titles, attributes=rated.attributes, catalogue=catalogue)
+            known, catalogue = _known(frame), None
+        else:
+            rated = frame.with_row_index("place").drop_nulls("rated").sort("rated")
+            places = rated["place"].to_numpy().astype(np.int64)
+            known, catalogue = _known(rated.drop("place")), Catalogue(*_known(frame), places, about["unlisted"])
+        ids, titles, attributes = known
+        return Ratings(
+            about["name"], [], ids, nobody, nobody, values, scale, titles, attributes, guessed, catalogue=catalogue
+        )
 
     def read(self, first: int, stop: int) -> Profiles:
         """Return the ratings of people `first` … `stop` − 1."""
@@ -225,16 +217,11 @@ class Shards:
         return frame.drop("id").slice(max(first, begin) - begin, min(stop, end) - max(first, begin))
 
 
-class _Known(NamedTuple):
-    ids: list[str]
-    titles: list[str] | None
-    attributes: pl.DataFrame | None
-
-
-def _known(frame: pl.DataFrame) -> _Known:
+def _known(frame: pl.DataFrame) -> tuple[list[str], list[str] | None, pl.DataFrame | None]:
+    """Return the ids, titles and attributes of the items in a frame."""
     attributes = frame.drop([name for name in OWN_COLUMNS if name in frame.columns])
     titles = frame["title"].to_list() if "title" in frame.columns else None
-    return _Known(frame["id"].to_list(), titles, attributes if attributes.width else None)
+    return frame["id"].to_list(), titles, attributes if attributes.width else None
 
 
 def _sha256(path: Path) -> str:

@@ -7,15 +7,25 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import polars as pl
 
+from hushrec.arrays import PublicRatings
 from hushrec.data import named
-from hushrec.data.columns import all_missing, choose_columns, guess_scale, read_values, without_missing
-from hushrec.data.duplicates import DUPLICATES, duplicate_error, kept_rows, mean_by_pair, number_pairs
-from hushrec.data.frames import RatingTable, SparseMatrix, read_frame, read_sparse
+from hushrec.data.columns import (
+    DUPLICATES,
+    all_missing,
+    choose_columns,
+    duplicate_error,
+    first_repeat,
+    guess_scale,
+    kept_rows,
+    mean_by_pair,
+    number_pairs,
+    read_values,
+    without_missing,
+)
+from hushrec.data.frames import RatingTable, SparseMatrix, positions, read_frame, read_sparse
 from hushrec.data.items import read_items
-from hushrec.data.public import with_public
-from hushrec.data.ratings import Catalogue, FloatArray, IntArray, Ratings, Scale, index_ids
+from hushrec.data.ratings import Catalogue, FloatArray, Ratings, Scale, index_ids
 from hushrec.data.synthetic import from_name as synthetic_from_name
 from hushrec.data.tables import Table, read_table
 from hushrec.errors import DataError
@@ -91,6 +101,30 @@ def load(
     return with_public(ratings, _read(public, None, dataclasses.replace(form, scale=ratings.scale), data_dir))
 
 
+def with_public(ratings: Ratings, others: Ratings) -> Ratings:
+    """Return `ratings` with `others` as its public ratings, mapped to the scale 1 to 5.
+
+    The people in `others` are treated as different from the users, even if their ids are equal. All items of `others`
+    must be in the catalogue of `ratings`, because the items of a run must not depend on ratings. Without a catalogue,
+    they must be among the items of `ratings`.
+    """
+    if ratings.scale is None or others.values is None or others.scale is None:
+        raise DataError("public must be given only if both data sets have ratings with values. Leave it out.")
+    known = ratings.item_ids if ratings.catalogue is None else ratings.catalogue.ids
+    items = positions(others.item_ids, known)[others.items]
+    unknown = int(np.count_nonzero(items < 0))
+    if unknown:
+        raise DataError(
+            f"public must hold ratings of catalogue items only, but {unknown} of its {others.n_ratings} ratings are of"
+            f" items outside the catalogue of {len(known)} items. Remove these ratings, or add their items to the items"
+            " file."
+        )
+    order = np.lexsort((items, others.users))
+    starts = np.searchsorted(others.users[order], np.arange(others.n_users + 1)).astype(np.int64)
+    public = PublicRatings(starts, items[order], others.scale.to_unit(others.values[order]))
+    return dataclasses.replace(ratings, public=public)
+
+
 def _read(
     source: str | Path | RatingTable | SparseMatrix,
     items: str | Path | RatingTable | None,
@@ -128,10 +162,7 @@ def is_made(source: str | Path) -> bool:
 
 
 class File(NamedTuple):
-    """A file of ratings, and the file or table that describes its items.
-
-    `name` is the name of the data set; `is_named` says that it is a named set, whose scale is known.
-    """
+    """A file of ratings, and the file or table that describes its items."""
 
     name: str  # of the data set
     path: Path
@@ -144,8 +175,8 @@ def find_file(
 ) -> File:
     """Return the file of a named set, or the file at a path; raise `DataError` if there is neither."""
     if isinstance(source, str) and source in named.SETS:
-        place = named.find(source, data_dir)
-        return File(source, place.ratings, place.items if items is None else items, is_named=True)
+        ratings, listed = named.find(source, data_dir)
+        return File(source, ratings, listed if items is None else items, is_named=True)
     if not os.path.exists(source):
         names = ", ".join(["synthetic", *named.SETS, *offered_sets()])
         raise DataError(f"{source} must be a file or a named set ({names}), but is neither.")
@@ -158,28 +189,25 @@ def offered_sets() -> Mapping[str, Any]:
 
 
 def _from_memory(data: RatingTable | SparseMatrix, items: str | Path | RatingTable | None, form: Form) -> Ratings:
-    """Return the ratings of a table in memory; raise `DataError` for options that apply to text files only."""
+    """Return the ratings of a table in memory; raise `DataError` for options that apply to text files only.
+
+    The ids of a sparse matrix are its row and column numbers, from 0.
+    """
     if form.encoding is not None or form.skip_rows:
         raise DataError("encoding and skip_rows must not be given for a table in memory. Leave them out.")
-    if isinstance(data, SparseMatrix):
-        return _from_sparse(data, items, form)
-    return _from_table("ratings", read_frame(data), items, form)
-
-
-def _from_sparse(matrix: SparseMatrix, items: str | Path | RatingTable | None, form: Form) -> Ratings:
-    """Return the ratings of a sparse matrix; the ids are its row and column numbers, from 0."""
+    if not isinstance(data, SparseMatrix):
+        return _from_table("ratings", read_frame(data), items, form)
     if form.columns is not None or form.missing is not None:
         raise DataError("columns and missing must not be given for a sparse matrix. Leave them out.")
-    users, columns, numbers = read_sparse(matrix)
-    user_ids, item_ids = ([str(place) for place in range(size)] for size in matrix.shape)
+    users, columns, numbers = read_sparse(data)
+    user_ids, item_ids = ([str(place) for place in range(size)] for size in data.shape)
     catalogue = Catalogue(item_ids, None, None, np.arange(len(item_ids)), n_unlisted=0)
     titles, attributes, catalogue = (None, None, catalogue) if items is None else read_items(items, item_ids)
     scale = None if form.implicit else form.scale or Scale.guess(numbers)
     if scale is not None and not scale.holds(numbers).all():
         raise DataError(f"entries of a sparse matrix must lie on the scale, {scale}. Pass another scale.")
     values = None if scale is None else numbers
-    guessed = scale is not None and form.scale is None
-    known = titles, attributes, guessed, None, catalogue
+    known = titles, attributes, scale is not None and form.scale is None, None, catalogue
     return Ratings("ratings", user_ids, item_ids, users, columns, values, scale, *known)
 
 
@@ -197,27 +225,13 @@ def _from_table(name: str, table: Table, items: str | Path | RatingTable | None,
     pairs = number_pairs(users, columns)
     if form.duplicates == "mean" and values is not None:
         values = mean_by_pair(pairs, values)
-    kept = _settle_duplicates(chosen.table, pairs, form.duplicates)
+    kept = kept_rows(pairs, form.duplicates)
+    if kept is not None and form.duplicates == "refuse":
+        first, second = chosen.table.all_lines[first_repeat(pairs, kept)].tolist()
+        raise duplicate_error(table.path, table.unit, first, second, int(np.count_nonzero(~kept)))
     times = None if chosen.times is None else chosen.times.to_numpy().astype(np.float64)
     found = (None, None, None) if items is None else read_items(items, item_ids, form.encoding)
     titles, attributes, catalogue = found
-    guessed = scale is not None and form.scale is None
-    known = titles, attributes, guessed, times, catalogue
+    known = titles, attributes, scale is not None and form.scale is None, times, catalogue
     ratings = Ratings(name, user_ids, item_ids, users, columns, values, scale, *known)
-    return ratings if kept is None else ratings.rows(kept)
-
-
-def _settle_duplicates(table: Table, pairs: pl.Series, mode: str) -> IntArray | None:
-    """Return the positions of the rows to keep if a (user, item) pair is repeated; None if no pair is repeated.
-
-    Raise `DataError` for a repeated pair if `mode` is "refuse".
-    """
-    keep = kept_rows(pairs, mode)
-    if keep is None:
-        return None
-    if mode == "refuse":
-        again = np.flatnonzero(~keep)
-        first = int(np.flatnonzero(pairs.to_numpy() == pairs[int(again[0])])[0])
-        first, second = table.all_lines[[first, again[0]]].tolist()
-        raise duplicate_error(table.path, table.unit, first, second, len(again))
-    return np.flatnonzero(keep)
+    return ratings if kept is None else ratings.rows(np.flatnonzero(kept))

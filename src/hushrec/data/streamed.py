@@ -17,20 +17,25 @@ import numpy as np
 import polars as pl
 
 from hushrec.data.columns import (
+    Columns,
     all_missing,
+    duplicate_error,
     find_columns,
+    first_repeat,
     guess_scale,
+    kept_rows,
+    mean_by_pair,
+    number_pairs,
     only_a_header,
     read_values,
     take_columns,
     without_missing,
 )
-from hushrec.data.duplicates import duplicate_error, kept_rows, mean_by_pair, number_pairs
 from hushrec.data.items import read_items
 from hushrec.data.ratings import IntArray, Ratings, Scale, index_ids
 from hushrec.data.shards import Profiles, Shards, check_new, cut_people, items_frame, write_profiles
 from hushrec.data.sources import File, Form
-from hushrec.data.tables import Table, read_batches
+from hushrec.data.tables import read_batches
 from hushrec.errors import DataError
 
 BYTES_AT_ONCE = 1 << 25  # of text
@@ -64,33 +69,12 @@ class Ids:
         return index_ids(pl.Series(list(self.numbers), dtype=pl.String))
 
 
-@dataclass
-class Found:
-    """Facts about a file that are collected while it is read: ids, counts, and the range of the ratings.
-
-    `n_kept` does not count rows whose rating is the value that means "no rating". `unit` is what messages call a row:
-    "line" or "row".
-    """
-
-    users: Ids = field(default_factory=Ids)
-    items: Ids = field(default_factory=Ids)
-    n_read: int = 0
-    n_kept: int = 0
-    lowest: float = np.inf
-    highest: float = -np.inf
-    has_values: bool = False
-    unit: str = "line"
-
-
 class Written(NamedTuple):
-    """The result of `shard_file`: the shards, their scale, and notes for the user on how the file was read.
-
-    `guessed_from` has the smallest and the largest rating if the scale was guessed, else None.
-    """
+    """The result of `shard_file`: the shards, their scale, and notes for the user on how the file was read."""
 
     shards: Shards
     scale: Scale | None
-    guessed_from: tuple[float, float] | None
+    guessed_from: tuple[float, float] | None  # the smallest and the largest rating if the scale was guessed
     notices: tuple[str, ...]
 
 
@@ -119,17 +103,18 @@ class _Sorting:
 
     def __init__(self, file: File, form: Form, scratch: Path, at_once: int) -> None:
         self.file, self.form, self.scratch = file, form, scratch
-        self.found = Found()
+        self.users, self.items = Ids(), Ids()
+        self.n_read, self.n_kept = 0, 0  # rows; those whose rating is the value for "no rating" are not kept
+        self.extremes = (np.inf, -np.inf)  # the smallest and the largest rating
+        self.has_values, self.unit = False, "line"
         with self._unsorted.open("wb") as out:
             for records in self._read(at_once):
                 records.tofile(out)
-        found = self.found
-        if found.n_read == 0:
+        if self.n_read == 0:
             raise only_a_header(file.path)
-        if found.n_kept == 0:
+        if self.n_kept == 0:
             raise all_missing(file.path)
-        extremes = np.array([found.lowest, found.highest])
-        self.scale = (form.scale or guess_scale(file.path, extremes)) if found.has_values else None
+        self.scale = (form.scale or guess_scale(file.path, np.array(self.extremes))) if self.has_values else None
 
     @property
     def _unsorted(self) -> Path:
@@ -137,39 +122,35 @@ class _Sorting:
 
     def _read(self, at_once: int) -> Iterator[Records]:
         """Yield records in the file's order, with ids as numbers (`Ids`); raise on invalid rows, as `load` does."""
-        form, layout = self.form, None
+        form, positions = self.form, None
         for batch in read_batches(self.file.path, encoding=form.encoding, skip_rows=form.skip_rows, at_once=at_once):
             table = batch
-            if layout is None:
-                layout = find_columns(table, form.columns, implicit=form.implicit)
-                table = table.without_first() if layout.has_header else table
-            self.found.n_read += len(table.frame)
-            chosen = without_missing(take_columns(table, layout), form.missing)
-            if chosen.users.is_empty():
-                continue
-            values = None if chosen.ratings is None else read_values(chosen.table, chosen.ratings, form.scale)
-            yield self._records(chosen.table, chosen.users, chosen.items, values)
+            if positions is None:
+                positions, has_header = find_columns(table, form.columns, implicit=form.implicit)
+                table = table.without_first() if has_header else table
+            self.n_read += len(table.frame)
+            chosen = without_missing(take_columns(table, positions), form.missing)
+            if not chosen.users.is_empty():
+                yield self._records(chosen)
 
-    def _records(self, table: Table, users: pl.Series, items: pl.Series, values: Any) -> Records:
-        found, records = self.found, np.zeros(len(users), RECORD)
-        records["user"], records["item"] = found.users.take(users), found.items.take(items)
-        records["row"] = np.arange(found.n_kept, found.n_kept + len(users))
+    def _records(self, chosen: Columns) -> Records:
+        table, records = chosen.table, np.zeros(len(chosen.users), RECORD)
+        records["user"], records["item"] = self.users.take(chosen.users), self.items.take(chosen.items)
+        records["row"] = np.arange(self.n_kept, self.n_kept + len(records))
         records["line"] = table.all_lines
-        found.n_kept += len(users)
-        found.unit, found.has_values = table.unit, values is not None
-        if values is not None:
-            records["value"] = values
-            found.lowest = min(found.lowest, float(values.min()))
-            found.highest = max(found.highest, float(values.max()))
+        self.n_kept += len(records)
+        self.unit, self.has_values = table.unit, chosen.ratings is not None
+        if chosen.ratings is not None:
+            records["value"] = values = read_values(table, chosen.ratings, self.form.scale)
+            self.extremes = (min(self.extremes[0], float(values.min())), max(self.extremes[1], float(values.max())))
         return records
 
     def write(self, folder: Path, ratings_per_shard: int) -> Written:
         """Sort the records and write them as shards; return the shards and notes for the user."""
-        found = self.found
-        item_ids, item_places = found.items.ordered()
-        user_ids, user_places = found.users.ordered()
+        item_ids, item_places = self.items.ordered()
+        user_ids, user_places = self.users.ordered()
         counts = np.zeros(len(user_ids), np.int64)
-        counts[user_places] = found.users.counts
+        counts[user_places] = self.users.counts
         borders = cut_people(counts, ratings_per_shard)
         about = self._about(item_ids)
         self._part(borders, user_places, item_places)
@@ -179,9 +160,8 @@ class _Sorting:
             for number, (first, stop) in enumerate(pairwise(borders))
         )
         shards = write_profiles(folder, chunks, items_frame(about), about)
-        extremes = (found.lowest, found.highest) if about.scale_is_guessed else None
         notices = () if about.catalogue is None else tuple(about.catalogue.notices)
-        return Written(shards, self.scale, extremes, notices)
+        return Written(shards, self.scale, self.extremes if about.scale_is_guessed else None, notices)
 
     def _about(self, item_ids: list[str]) -> Ratings:
         """Return the name, scale and catalogue of the data set, as `Ratings` with neither users nor ratings."""
@@ -228,9 +208,8 @@ class _Sorting:
                 continue
             dropped.append(records["row"][~keep].astype(np.int64))
             if mode == "refuse":
-                again = int(np.flatnonzero(~keep)[0])
-                first = int(np.flatnonzero(pairs.to_numpy() == pairs[again])[0])
-                repeats.append((int(records["line"][again]), int(records["line"][first])))
+                first, second = records["line"][first_repeat(pairs, keep)].tolist()
+                repeats.append((second, first))
                 continue
             if mode == "mean":
                 records["value"] = mean_by_pair(pairs, records["value"])
@@ -238,7 +217,7 @@ class _Sorting:
         rows = np.sort(np.concatenate(dropped))
         if repeats:
             second, first = min(repeats)
-            raise duplicate_error(self.file.path, self.found.unit, first, second, len(rows))
+            raise duplicate_error(self.file.path, self.unit, first, second, len(rows))
         return rows
 
     def _shard(self, number: int) -> Records:
@@ -254,5 +233,5 @@ class _Sorting:
         records = records[np.lexsort((records["item"], records["user"]))]
         starts = np.searchsorted(records["user"], np.arange(first, stop + 1)).astype(np.int64)
         rows = records["row"].astype(np.int64)
-        values = records["value"].copy() if self.found.has_values else None
+        values = records["value"].copy() if self.has_values else None
         return Profiles(starts, records["item"].astype(np.int64), values, rows - np.searchsorted(dropped, rows))

@@ -108,20 +108,17 @@ def synthetic(n_users: int = 300, n_items: int = 400, n_ratings: int = 18_000, s
     """Return synthetic ratings of films with titles, genres and years; ids are numbers from 1."""
     shape = Shape(n_users, n_items, n_ratings, seed)
     world = _make_world(shape)
-    users, items, values = np.empty(n_ratings, np.int64), np.empty(n_ratings, np.int64), np.empty(n_ratings)
-    start = 0
-    for block in _stream(world, users_per_block=256):
-        rows = slice(start, start + len(block.users))
-        users[rows], items[rows], values[rows] = block.users, block.items, block.values
-        start = rows.stop
-    item_ids, attributes = [str(item + 1) for item in range(n_items)], _attributes(world)
+    (block,) = _stream(world, users_per_block=n_users)
+    item_ids = [str(item + 1) for item in range(n_items)]
+    flags = [pl.Series(f"genre={genre}", world.genres[:, column]) for column, genre in enumerate(GENRES)]
+    attributes = pl.DataFrame([pl.Series("year", world.years), *flags])
     return Ratings(
         name="synthetic",
         user_ids=[str(user + 1) for user in range(n_users)],
         item_ids=item_ids,
-        users=users,
-        items=items,
-        values=values,
+        users=block.users,
+        items=block.items,
+        values=block.values,
         scale=Scale(1, 5),
         titles=world.titles,
         attributes=attributes,
@@ -171,7 +168,10 @@ def from_name(name: str) -> Ratings:
 
 def _make_world(shape: Shape) -> _World:
     rng = SeededRandomness(shape.seed).stream(Purpose.SYNTHETIC)
-    genres = _draw_genres(rng, shape.n_items)
+    genres = rng.random((shape.n_items, len(GENRES))) < 0.08
+    genres[np.arange(shape.n_items), rng.integers(0, len(GENRES), shape.n_items)] = (
+        True  # one for certain, others with 8 % each
+    )
     genre_vectors = rng.standard_normal((len(GENRES), N_FACTORS))
     from_genres = genres @ genre_vectors / np.sqrt(genres.sum(axis=1, keepdims=True))
     own = rng.standard_normal((shape.n_items, N_FACTORS))
@@ -189,13 +189,6 @@ def _make_world(shape: Shape) -> _World:
         years=years,
         titles=_draw_titles(rng, years),
     )
-
-
-def _draw_genres(rng: np.random.Generator, n_items: int) -> BoolArray:
-    """Return flags `(n_items, len(GENRES))`: each item has one random genre, and others with probability 8 % each."""
-    genres = rng.random((n_items, len(GENRES))) < 0.08
-    genres[np.arange(n_items), rng.integers(0, len(GENRES), n_items)] = True
-    return genres
 
 
 def _draw_activity(rng: np.random.Generator, shape: Shape) -> IntArray:
@@ -260,8 +253,3 @@ def _rate(world: _World, user: int) -> tuple[IntArray, FloatArray]:
     items = np.sort(np.argpartition(waiting, count - 1)[:count])
     stars = MEAN + bias + world.item_biases[items] + taste[items] + NOISE * rng.standard_normal(count)
     return items, np.clip(np.rint(stars), 1, 5)
-
-
-def _attributes(world: _World) -> pl.DataFrame:
-    flags = [pl.Series(f"genre={genre}", world.genres[:, column]) for column, genre in enumerate(GENRES)]
-    return pl.DataFrame([pl.Series("year", world.years), *flags])
