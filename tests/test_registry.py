@@ -19,10 +19,9 @@ FOLDERS = tuple(f"hushrec.protocols.{path.name}" for path in (PACKAGE / "protoco
 
 
 # The modules outside `protocols` that may know one protocol's classes: `audit` attacks each kind of message, engines
-# and costs are named by import path in a declaration, and the others explain or batch the selection budgets of `sdcf`.
+# and costs are named by import path in a declaration, and the command `budget` explains the budgets of `sdcf`.
 OF_ONE_PROTOCOL = ("audit.", "engines.cpu", "engines.gpu", "engines.ray", "engines.sharded", "engines.gradient")
-OF_ONE_PROTOCOL += ("capacity", "cli.budget", "report.plots")
-OF_ONE_PROTOCOL += ("experiments.grid", "experiments.running")
+OF_ONE_PROTOCOL += ("capacity", "cli.budget")
 
 
 def shared_modules() -> dict[str, str]:

@@ -1,5 +1,6 @@
 """The command `hushrec budget`: explain what a privacy budget of protocol `sdcf` means."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,6 +10,7 @@ from hushrec.cli.app import JsonFlag, app, print_json, say
 
 if TYPE_CHECKING:
     from hushrec.protocols.gradient.meaning import Meaning, SelectionBudget
+    from hushrec.report.plots import Drawing
 
 
 @app.command(epilog="Example: hushrec budget --rated 20 --items 3706 --epsilon-i 1 --profile-cap 600 --plot budget.svg")
@@ -74,7 +76,6 @@ def budget(
 
 def _draw(chosen: "SelectionBudget", plot: Path) -> None:
     from hushrec.errors import RunError
-    from hushrec.report.plots import budget_plot
 
     try:
         plot.write_text(budget_plot(chosen), "utf-8")
@@ -83,6 +84,47 @@ def _draw(chosen: "SelectionBudget", plot: Path) -> None:
             f"plot could not be written to {plot} ({error.strerror or error}). Give --plot another path."
         ) from None
     say(f"plot: {plot}")
+
+
+def budget_plot(budget: "SelectionBudget") -> "Drawing":
+    """Plot two meanings of an `sdcf` budget: how many reported items are really rated, and the server's belief.
+
+    The left panel shows the expected number of rated items among those sent, by epsilon_i. The right panel shows, by
+    round, the server's probability that one item is rated: if it was sent in every round, and if it was never sent.
+    """
+    from hushrec.protocols.gradient.meaning import belief, explain_budget
+    from hushrec.protocols.gradient.selection import EPSILON_P_FACTOR
+    from hushrec.report.plots import HEIGHT, MUTED, SERIES, WIDTH, new_axes, to_svg
+
+    def real_at(epsilon_i: float) -> float:
+        own = replace(budget, epsilon_i=epsilon_i, epsilon_p=EPSILON_P_FACTOR * epsilon_i)
+        return explain_budget(own).real_among_them
+
+    with new_axes(2 * WIDTH, HEIGHT, columns=2) as (figure, (left, right)):
+        scales = [2.0**power for power in range(-4, 11)]
+        usable = [epsilon for epsilon in scales if epsilon * 2 < 600 * budget.n_protected]
+        left.plot(
+            usable, [real_at(epsilon) for epsilon in usable], color=SERIES[0], linewidth=1.8, label="really rated"
+        )
+        meaning = explain_budget(budget)
+        left.axhline(meaning.items_sent, color=MUTED, linestyle="--", linewidth=1.2, label="sent")
+        left.axhline(meaning.real_by_chance, color=MUTED, linestyle=":", linewidth=1.2, label="really rated, by chance")
+        left.plot(budget.epsilon_i, meaning.real_among_them, "o", color=SERIES[1], label="this budget")
+        left.set_xscale("log", base=2)
+        left.set_xticks(usable[::2], [f"{epsilon:g}" for epsilon in usable[::2]])
+        left.set_xlabel("ε_I per round, profile-level (ε_P = 2 ε_I)")
+        left.set_ylabel("items per round")
+        rounds = range(1, budget.rounds + 1)
+        always = [100 * belief(budget, rounds=count) for count in rounds]
+        never = [100 * belief(budget, rounds=count, sent=False) for count in rounds]
+        right.plot(rounds, always, color=SERIES[1], linewidth=1.8, label="sent in every round")
+        right.plot(rounds, never, color=SERIES[0], linewidth=1.8, label="never sent")
+        right.axhline(100 * budget.prior, color=MUTED, linestyle=":", linewidth=1.2, label="before")
+        right.set_xlabel("round")
+        right.set_ylabel("server's belief that one item is rated (%)")
+        for axes in (left, right):
+            axes.legend(loc="best", frameon=False, fontsize=8, handlelength=2.4)
+        return to_svg(figure)
 
 
 def in_words(chosen: "SelectionBudget", meaning: "Meaning") -> list[str]:

@@ -25,7 +25,7 @@ import itertools
 import math
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -81,10 +81,6 @@ class GroupTable(_Table):
     epsilon_i: float = Field(gt=0, allow_inf_nan=False)
     epsilon_g: float = Field(ge=0)
 
-    def budgets(self) -> dict[str, float]:
-        """Return the privacy options of this group by name."""
-        return {"epsilon_i": self.epsilon_i, "epsilon_g": self.epsilon_g}
-
 
 class Experiment(_Table):
     """The content of an experiment file, with checked keys and types."""
@@ -99,16 +95,12 @@ class Experiment(_Table):
 
 @dataclass(frozen=True)
 class Plan:
-    """One run of an experiment: its settings, and the options that only experiments have.
-
-    `curve` is the index of its curve in the file. `measure_every` is the number of rounds between two measurements.
-    With `validation`, the run trains and measures within the training part.
-    """
+    """One run of an experiment: its settings, and the options that only experiments have."""
 
     settings: Settings
     curve: int  # the curve's number in the file, for messages
     data_weight: float | None = None
-    measure_every: int = 1
+    measure_every: int = 1  # rounds between two measurements
     groups: tuple[GroupTable, ...] = ()
     validation: bool = False  # measure on a validation part of the training data; the test part is not used
 
@@ -138,10 +130,9 @@ def _kinds() -> dict[str, type]:
 
 
 def _check_value(file: str, place: str, key: str, value: Any) -> None:
-    """Check that a value, or every entry of a list of values, has the type of its key.
+    """Check that a value, or every entry of a list of values, has the type of its key; `_groups` checks groups.
 
-    `file` and `place`, the position of the key in the file, are for error messages. Entries of `groups` are checked
-    by `_groups`.
+    `file` and `place`, the position of the key in the file, are for error messages.
     """
     kinds = _kinds()
     if key == "groups":
@@ -182,8 +173,7 @@ def make_plans(experiment: Experiment, *, n_splits: int | None = None) -> list[P
         for number, curve in enumerate(experiment.curves)
         for chosen in _multiplied({**experiment.run, **curve})
     ]
-    plans = [_plan(number, chosen, seed) for seed in seeds for number, chosen in curves]
-    return [replace(plan, validation=experiment.splits.validation) for plan in plans]
+    return [_plan(number, chosen, seed, experiment.splits.validation) for seed in seeds for number, chosen in curves]
 
 
 def _multiplied(table: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -194,31 +184,23 @@ def _multiplied(table: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield dict(zip(names, values, strict=True))
 
 
-def _plan(number: int, chosen: dict[str, Any], seed: int) -> Plan:
+def _plan(number: int, chosen: dict[str, Any], seed: int, validation: bool) -> Plan:
     place = f"curves[{number}]"
-    _check_special(place, chosen)
+    if chosen.get("measure_every", 1) < 1:
+        raise ParameterError(f"{place}.measure_every must be at least 1, got {chosen['measure_every']}.")
+    if not 0 < chosen.get("data_weight", 1) < math.inf:
+        raise ParameterError(f"{place}.data_weight must be positive and finite, got {chosen['data_weight']}.")
     special = {name: chosen[name] for name in OF_A_PLAN if name in chosen}
     own = {name: value for name, value in chosen.items() if name not in (*OF_A_PLAN, "groups")}
     try:
         settings = Settings(**own, split_seed=seed, seed=seed)
     except ParameterError as error:
         raise ParameterError(f"{place}: {error}") from None
-    return Plan(settings, number, groups=_groups(place, settings, chosen), **special)
-
-
-def _check_special(place: str, chosen: dict[str, Any]) -> None:
-    """Raise if `measure_every` or `data_weight` in `chosen` is invalid; `place` names the curve in the message."""
-    if chosen.get("measure_every", 1) < 1:
-        raise ParameterError(f"{place}.measure_every must be at least 1, got {chosen['measure_every']}.")
-    if not 0 < chosen.get("data_weight", 1) < math.inf:
-        raise ParameterError(f"{place}.data_weight must be positive and finite, got {chosen['data_weight']}.")
+    return Plan(settings, number, groups=_groups(place, settings, chosen), validation=validation, **special)
 
 
 def _groups(place: str, settings: Settings, chosen: dict[str, Any]) -> tuple[GroupTable, ...]:
-    """Return the groups of a curve; raise if the protocol lacks their budgets, or if the curve sets budgets itself.
-
-    `chosen` holds the keys of the curve, and `place` names the curve in error messages.
-    """
+    """Return the groups of a curve; raise if the protocol lacks their budgets, or if the curve sets budgets itself."""
     if "groups" not in chosen:
         return ()
     budgets = set(GroupTable.model_fields) - {"share"}

@@ -31,7 +31,6 @@ from hushrec.engines.gradient import GradientProblem
 from hushrec.evaluate import metrics_of_ranks
 from hushrec.models import find_model, make_model
 from hushrec.protocols import find_protocol
-from hushrec.protocols.gradient.protocols import GradientProtocol
 from hushrec.simulation.training_problem import make_problem
 
 RunSettings = dict[str, Any]
@@ -45,17 +44,14 @@ METRICS = {  # by what a model predicts; the first is that of the curve
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """A grid of runs: ratings sorted by user and item, splits, and runs with the same model, factors and rounds.
-
-    `held_out`, `(n_splits, n_ratings)`, says which ratings each split holds out. Each run's settings name its split.
-    """
+    """A grid of runs: ratings sorted by user and item, splits, and runs with the same model, factors and rounds."""
 
     n_users: int
     n_items: int
     users: IntArray = field(repr=False)
     items: IntArray = field(repr=False)
     values: FloatArray = field(repr=False)  # on the scale 1 to 5
-    held_out: npt.NDArray[np.bool_] = field(repr=False)  # (n_splits, n_ratings)
+    held_out: npt.NDArray[np.bool_] = field(repr=False)  # which ratings each split holds out, (n_splits, n_ratings)
     runs: list[RunSettings] = field(repr=False)  # each names its row of `held_out` as "split"
 
     def save(self, path: str | Path) -> None:
@@ -90,17 +86,12 @@ class Grid:
 
 @dataclass(frozen=True, eq=False)
 class GridResult:
-    """The results of a grid, with one row per run in the order of `Grid.runs`; errors are on the scale 1 to 5.
-
-    `curve` has the first metric of each round, and `metrics` all metrics of the last round. `value_rho` has the median
-    and the maximum over users of the measured privacy loss ρ. `bytes_per_client_round` is the mean number of bytes
-    that one device sends in a round, and `about` describes the machine, the versions and the runs.
-    """
+    """The results of a grid, with one row per run in the order of `Grid.runs`; errors are on the scale 1 to 5."""
 
     curve: FloatArray  # (n_runs, rounds): RMSE or AUC; NaN if it was not measured
     metrics: FloatArray  # (n_runs, n_metrics), of the last round; `about["metrics"]` has their names
-    value_rho: FloatArray  # (n_runs, 2): median and maximum over active users
-    bytes_per_client_round: FloatArray  # (n_runs,)
+    value_rho: FloatArray  # (n_runs, 2): median and maximum over active users of the measured privacy loss ρ
+    bytes_per_client_round: FloatArray  # (n_runs,): mean number of bytes that one device sends in a round
     about: dict[str, Any]  # machine, versions, seconds, and the settings of every row as `run_settings`
 
     def save(self, path: str | Path) -> None:
@@ -131,13 +122,8 @@ def make_problems(grid: Grid, runs: Sequence[RunSettings]) -> list[GradientProbl
     return problems
 
 
-def _training_problem(
-    grid: Grid, run: RunSettings, protocol: GradientProtocol, first: GradientProblem | None
-) -> GradientProblem:
-    """Return the training problem of one run, on the arrays of `first` if that is given.
-
-    `first` is the first problem on the same split, or None. `protocol` is the run's configured protocol.
-    """
+def _training_problem(grid: Grid, run: RunSettings, protocol: Any, first: GradientProblem | None) -> GradientProblem:
+    """Return the training problem of one run, on the arrays of `first`, the first problem on its split, if given."""
     if first is not None and _differs_in_protocol_alone(run, first):
         own = replace(first, protocols=[protocol])
         counts = own.rated_counts[own.active_users]
@@ -244,19 +230,12 @@ def _batches(grid: Grid, missing: Sequence[int], fitting: int, splits_at_once: i
 
 
 def bytes_needed(grid: Grid, n_runs: int) -> float:
-    """Return how many bytes `n_runs` runs of `mf` read: per round, training values twice and permanent bits once.
-
-    The result is for all rounds; divided by the seconds, it is a memory bandwidth. Runs with the same training set may
-    read the set from the cache.
-    """
+    """Return how many bytes `n_runs` runs of `mf` read: per round, training values twice and permanent bits once."""
     return float(9 * grid.n_users * grid.n_items * n_runs * grid.runs[0]["rounds"])
 
 
 def _run_batch(grid: Grid, numbers: Sequence[int], result: GridResult, device: str, kernels: str | None) -> float:
-    """Run the grid's runs with these `numbers` in one batch, and fill their rows of `result`.
-
-    Return the seconds spent in rounds.
-    """
+    """Run the runs with these `numbers` in one batch, and fill their rows of `result`; return the seconds in rounds."""
     from hushrec.engines.gpu.engine import GpuBatch
 
     runs = [grid.runs[number] for number in numbers]
@@ -286,10 +265,7 @@ def is_measured(round_number: int, rounds: int, every: int) -> bool:
 
 
 def _measure(batch: Any, placed: Any) -> FloatArray:
-    """Return the metrics of every run of a `GpuBatch` on the test part of its own split, `(n_runs, n_metrics)`.
-
-    `placed` holds the held-out ratings on the GPU.
-    """
+    """Return the metrics of every run of a `GpuBatch` on its held-out ratings `placed`, `(n_runs, n_metrics)`."""
     if not batch.from_pairs:
         return np.asarray(batch.held_out_errors(placed))
     with np.errstate(divide="ignore", invalid="ignore"):  # from runs that diverged

@@ -27,7 +27,7 @@ from hushrec.experiment_records import Record, Shared, is_experiment, write_reco
 from hushrec.experiments.config import DataTable, Experiment, Plan, make_plans, read_experiment
 from hushrec.experiments.grid import MODELS, Grid, GridResult, RunSettings, run_grid
 from hushrec.experiments.single import check_plan, make_plan_problem, run_plan, split_record, without_result
-from hushrec.protocols.gradient.protocols import value_statement
+from hushrec.protocols.configured import Spending
 from hushrec.scale import HIGHEST, LOWEST
 from hushrec.simulation.results import to_json
 from hushrec.simulation.settings import declared_options
@@ -40,15 +40,12 @@ SPLITS_AT_ONCE = 5  # splits of one batch on engine gpu; results are saved after
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Prepared:
-    """An experiment that is ready to run: its data, and the checked plans of all its runs.
-
-    `data_dir` is searched for named data sets first.
-    """
+    """An experiment that is ready to run: its data, and the checked plans of all its runs."""
 
     experiment: Experiment
     ratings: Ratings
     plans: list[Plan]
-    data_dir: str | None
+    data_dir: str | None  # searched for named data sets first
 
     def task(self, plan: Plan) -> Task:
         return _make_task(self.ratings, plan)
@@ -171,8 +168,7 @@ def _results(prepared: Prepared, waiting: Sequence[int], jobs: int) -> Iterator[
         return
     if jobs == 1:
         for number in waiting:
-            plan = prepared.plans[number]
-            yield number, run_plan(prepared.task(plan), plan)
+            yield number, _work_on(prepared.ratings, prepared.plans[number])
         return
     threads = max(1, (os.cpu_count() or 1) // jobs)
     source = (prepared.experiment.data, prepared.data_dir, threads)
@@ -259,10 +255,7 @@ def _grid_run(plan: Plan, seeds: list[int]) -> RunSettings:
 
 
 def _run_batches(prepared: Prepared, parts: Path, progress: Progress | None) -> GridResult:
-    """Run all plans on engine `gpu` in batches of splits; batches that an earlier call saved are not run again.
-
-    `parts` is the folder for the results of batches.
-    """
+    """Run all plans on engine `gpu` in batches of splits; batches that an earlier call saved in `parts` are kept."""
     keys = "".join(_plan_key(prepared, plan) for plan in prepared.plans)
     file = parts / f"{hashlib.sha256(keys.encode()).hexdigest()[:16]}.npz"
 
@@ -300,9 +293,11 @@ def grid_rows(prepared: Prepared, result: GridResult) -> list[Record]:
         row = _grid_row(result, place, stretch) | _divergence(plan, result.curve[place])
         if number < _n_settings(prepared):  # the budget of a setting is stored once
             problem = make_plan_problem(prepared.task(plan), plan)
-            spent = np.nan_to_num(result.value_rho[place], nan=np.inf, posinf=np.inf)  # not a number: unbounded
-            statement = problem.budget(problem.terms.max_rounds, {"value_rho": np.zeros(problem.n_users)})
-            row["budget"] = to_json(statement | {"value_rho": value_statement(*spent.tolist())})
+            median, most = np.nan_to_num(result.value_rho[place], nan=np.inf, posinf=np.inf)  # not a number: unbounded
+            losses = {"value_rho": np.array([median, median, most])}  # of which the statement has median and maximum
+            terms, counts = problem.terms, problem.rated_counts[problem.active_users]
+            spending = Spending(terms.max_rounds, terms, problem.model, problem.protocols, counts, losses)
+            row["budget"] = to_json(problem.protocols[0].statement(spending))
         rows.append(row)
     return rows
 
@@ -348,18 +343,11 @@ def store(
     machine: str | None = None,
     versions: dict[str, str] | None = None,
 ) -> None:
-    """Write the records of all runs to a folder.
-
-    `rows` has one record per plan. Engine, machine and versions are by default those of this process.
-    """
+    """Write `rows`, one record per plan, to a folder; engine, machine and versions are by default those used here."""
     plans, ratings, experiment = prepared.plans, prepared.ratings, prepared.experiment
-    settings = [
-        _setting_record(prepared.plans[number], rows[number], engine) for number in range(_n_settings(prepared))
-    ]
-    splits = {
-        plan.settings.split_seed: split_record(prepared.task(plan))
-        for plan in {plan.settings.split_seed: plan for plan in plans}.values()
-    }
+    settings = [_setting_record(*own, engine) for own in zip(plans[: _n_settings(prepared)], rows, strict=False)]
+    by_split = {plan.settings.split_seed: plan for plan in plans}
+    splits = {seed: split_record(prepared.task(plan)) for seed, plan in by_split.items()}
     scale = ratings.scale
     about = {
         "name": experiment.name,
@@ -413,10 +401,9 @@ def _label(plan: Plan, budget: Record) -> str:
 def _plain_plan(plan: Plan) -> Record:
     """Return everything that defines a run except its seeds, as JSON data."""
     settings = {name: value for name, value in plan.settings.chosen().items() if name not in SEEDS}
-    special = {"data_weight": plan.data_weight, "measure_every": plan.measure_every}
-    special |= {"validation": True if plan.validation else None}
-    groups = [group.model_dump() for group in plan.groups]
-    return {name: value for name, value in {**settings, **special, "groups": groups}.items() if value not in (None, [])}
+    special: Record = {"data_weight": plan.data_weight, "measure_every": plan.measure_every}
+    special |= {"validation": plan.validation or None, "groups": [group.model_dump() for group in plan.groups] or None}
+    return {name: value for name, value in (settings | special).items() if value not in (None, [])}
 
 
 def _n_settings(prepared: Prepared) -> int:

@@ -33,7 +33,7 @@ def _protocols(plan: Plan, n_users: int) -> list[ConfiguredProtocol]:
     """Return one protocol for all users, or one for each user if the plan has groups."""
     if not plan.groups:
         return [plan.settings.make_protocol()]
-    levels = [plan.settings.replace(**group.budgets()).make_protocol() for group in plan.groups]
+    levels = [plan.settings.replace(**group.model_dump(exclude={"share"})).make_protocol() for group in plan.groups]
     return [levels[member] for member in group_of_users(plan, n_users)]
 
 

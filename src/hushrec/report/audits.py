@@ -24,7 +24,6 @@ TARGETS = {
     "epsilon": "lower bound on ε, from canaries",
 }
 FILE = "audit.json"
-SWEPT = {"noise": "{}: attacks and accuracy by the variance of the noise", "budget": "{}: attacks and accuracy by ε_g"}
 INTRODUCTION = (
     "Attacks that a server can run on messages and public tables, and the claims that they test. A protocol is private"
     " only as far as the attacks on it fail."
@@ -62,19 +61,15 @@ def audit_sections(record: Record) -> list[Section]:
 def audit_words(record: Record) -> list[str]:
     """Return sentences about an audit: what it is, how guessed ratings are judged, and whether each guarantee held."""
     kind = record.get("ratings") if find_model(record["model"]).predicts == "rating" else None
-    return [INTRODUCTION, *([f"{kind[0].upper()}{kind[1:]}."] if kind else []), *map(_verdict, *_runs(record))]
-
-
-def _runs(record: Record) -> tuple[list[str], list[Record]]:
-    runs = record.get("runs", {})
-    return list(runs), list(runs.values())
+    verdicts = [_verdict(label, run) for label, run in record.get("runs", {}).items()]
+    return [INTRODUCTION, *([f"{kind[0].upper()}{kind[1:]}."] if kind else []), *verdicts]
 
 
 def _verdict(label: str, run: Record) -> str:
     """Return a sentence on whether any attack contradicts the guarantee of a run.
 
-    For a run without noise, which has no guarantee, the sentence says what percentage of the people have rated an item
-    that nobody else has rated. `label` names the run.
+    A run without noise has no guarantee: the sentence says what percentage of the people have rated an item that nobody
+    else has rated.
     """
     if run["budget"]["epsilon"] == "inf":
         exposed = f"{run['people_with_a_rare_item']:.1%} of the people have rated an item that nobody else has rated"
@@ -99,18 +94,14 @@ def worst_cell(found: Record | None) -> str:
 
 @dataclass(frozen=True)
 class AttackRow:
-    """One row of the table of attacks: an attack and a metric (`measure`), with a cell for every protocol.
+    """One row of the table of attacks: an attack and a metric, with a cell for every protocol."""
 
-    `target` is what the attack tries to recover, `chance` the metric of a guess that uses no message, and `claim` the
-    privacy claim that the attack tests.
-    """
-
-    target: str
+    target: str  # what the attack tries to recover
     name: str
-    measure: str
-    chance: str
+    measure: str  # the metric
+    chance: str  # the metric of a guess that uses no message
     cells: list[str]
-    claim: str
+    claim: str  # the privacy claim that the attack tests
 
 
 def attack_rows(record: Record) -> list[AttackRow]:
@@ -156,38 +147,23 @@ def audit_figures(record: Record) -> Figures:
     """Return the plots of every protocol: ROC curves, success by round, sweeps, and the effect of permanent bits."""
     figures: Figures = {}
     for protocol, curves in record["curves"].items():
+        own: Figures = {}
         if curves["roc"]:
-            figures[f"{protocol}-roc"] = (
-                f"{protocol}: telling rated from unrated items",
-                audit_plots.roc_plot(curves["false_rates"], curves["roc"]),
-            )
+            drawing = audit_plots.roc_plot(curves["false_rates"], curves["roc"])
+            own["roc"] = "telling rated from unrated items", drawing
         if len(curves["rounds"]) > 1:
-            figures[f"{protocol}-rounds"] = (
-                f"{protocol}: success by round",
-                audit_plots.lines_plot(curves["rounds"], "rounds"),
-            )
-        for kind, across in (("noise", "noise"), ("budget", "epsilon_g")):
+            own["rounds"] = "success by round", audit_plots.lines_plot(curves["rounds"], "rounds")
+        for kind, across, swept in (("noise", "noise", "the variance of the noise"), ("budget", "epsilon_g", "ε_g")):
             if kind in curves:
-                figures[f"{protocol}-{kind}"] = (
-                    SWEPT[kind].format(protocol),
-                    audit_plots.sweep_plot(curves[kind], across, record.get("baselines", {})),
-                )
+                drawing = audit_plots.sweep_plot(curves[kind], across, record.get("baselines", {}))
+                own[kind] = f"attacks and accuracy by {swept}", drawing
         if "selection" in curves:
-            figures[f"{protocol}-selection"] = (
-                f"{protocol}: selections alone, with permanent bits and without",
-                audit_plots.lines_plot(
-                    [
-                        {
-                            "rounds": point["rounds"],
-                            "with permanent bits": point["with_permanent_bits"],
-                            "ceiling of ε_P": point["ceiling"],
-                            "without permanent bits": point["without"],
-                        }
-                        for point in curves["selection"]
-                    ],
-                    "rounds",
-                ),
-            )
+            names = {"rounds": "rounds", "with permanent bits": "with_permanent_bits", "ceiling of ε_P": "ceiling"}
+            names |= {"without permanent bits": "without"}
+            points = [{shown: point[name] for shown, name in names.items()} for point in curves["selection"]]
+            drawing = audit_plots.lines_plot(points, "rounds")
+            own["selection"] = "selections alone, with permanent bits and without", drawing
+        figures |= {f"{protocol}-{kind}": (f"{protocol}: {caption}", one) for kind, (caption, one) in own.items()}
     return figures
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from statistics import fmean
 from typing import Any
 
-from hushrec.report.studies import Setting, Study, spread
-from hushrec.report.tables import baseline_name, measure_name, measures, study_rows
+from hushrec.report.studies import Study, spread
+from hushrec.report.tables import baseline_name, header, study_rows
 
 SPECIAL = {"&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}"}
 SYMBOLS = {
@@ -21,37 +21,24 @@ def as_csv(study: Study) -> str:
 
     Each metric has three columns: mean, standard deviation and number of splits.
     """
-    shown = _all_measures(study)
-    levels = dict.fromkeys(name for setting in (*study.settings, *study.diverged) for name in setting.levels)
-    header = ["name", "kind", "protocol", "private", *levels, "protects"]
-    header += [f"{measure}_{what}" for measure in shown for what in ("mean", "sd", "splits")]
+    settings, others = [*study.settings, *study.diverged], study.baselines | study.of_lists
+    tables = [*(setting.metrics for setting in study.settings), *others.values(), *study.peers.values()]
+    shown = list(dict.fromkeys(measure for table in tables for measure in table))
+    levels = dict.fromkeys(name for setting in settings for name in setting.levels)
+    columns = ["name", "kind", "protocol", "private", *levels, "protects"]
+    columns += [f"{measure}_{what}" for measure in shown for what in ("mean", "sd", "splits")]
     out = io.StringIO()
-    writer = csv.DictWriter(out, header, lineterminator="\n")
+    writer = csv.DictWriter(out, columns, lineterminator="\n")
     writer.writeheader()
-    for setting in (*study.settings, *study.diverged):
-        writer.writerow(_of_setting(setting) | _numbers({} if setting.n_diverged else setting.metrics, shown))
-    for kind, tables in (("baseline", study.baselines | study.of_lists), ("peer", study.peers)):
-        for name, table in tables.items():
+    for setting in settings:
+        about = {"name": setting.label, "protocol": setting.protocol, "private": setting.private, **setting.levels}
+        about |= {"kind": "diverged" if setting.n_diverged else "setting", "protects": setting.protects}
+        writer.writerow(about | _numbers({} if setting.n_diverged else setting.metrics, shown))
+    for kind, own in (("baseline", others), ("peer", study.peers)):
+        for name, table in own.items():
             named = name if kind == "peer" else baseline_name(name)
             writer.writerow({"name": named, "kind": kind, "private": False} | _numbers(table, shown))
     return out.getvalue()
-
-
-def _all_measures(study: Study) -> list[str]:
-    tables = [setting.metrics for setting in study.settings]
-    tables += [*study.baselines.values(), *study.of_lists.values(), *study.peers.values()]
-    return list(dict.fromkeys(measure for table in tables for measure in table))
-
-
-def _of_setting(setting: Setting) -> dict[str, Any]:
-    return {
-        "name": setting.label,
-        "kind": "diverged" if setting.n_diverged else "setting",
-        "protocol": setting.protocol,
-        "private": setting.private,
-        **setting.levels,
-        "protects": setting.protects,
-    }
 
 
 def _numbers(table: Mapping[str, list[float]], shown: list[str]) -> dict[str, Any]:
@@ -65,9 +52,9 @@ def _numbers(table: Mapping[str, list[float]], shown: list[str]) -> dict[str, An
 
 def as_latex(study: Study) -> str:
     """Return the study's table as a LaTeX `tabular` with the numbers of the page; it needs the package booktabs."""
-    header = ["", *map(measure_name, measures(study)), "to best baseline", "protects"]
-    lines = [r"\begin{tabular}{l" + "r" * (len(header) - 2) + "l}", r"\toprule", _latex_row(header), r"\midrule"]
-    lines += [_latex_row([row.name, *row.values, row.gap, row.protects]) for row in study_rows(study)]
+    names = header(study)
+    lines = [r"\begin{tabular}{l" + "r" * (len(names) - 2) + "l}", r"\toprule", _latex_row(names), r"\midrule"]
+    lines += [_latex_row(row.cells) for row in study_rows(study)]
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from hushrec.protocols import find_protocol
 from hushrec.report import plots
 from hushrec.report.studies import Setting, Study
-from hushrec.report.tables import baseline_name
+from hushrec.report.tables import baseline_lines, baseline_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -133,11 +133,12 @@ def _group_panel(study: Study, setting: Setting) -> plots.Drawing:
                 f"{mean:.3f}", (mean, place), xytext=(0, 5), textcoords="offset points", ha="center", fontsize=8
             )
         for name in study.baselines:
-            if study.baseline(name) < setting.mean("rmse") + 0.05:
-                axes.axvline(study.baseline(name), color=plots.MUTED, linewidth=0.9, linestyle=(0, (1, 2)), zorder=1)
+            at = study.baseline(name)
+            if at < setting.mean("rmse") + 0.05:
+                axes.axvline(at, color=plots.MUTED, linewidth=0.9, linestyle=(0, (1, 2)), zorder=1)
                 axes.annotate(
-                    baseline_name(name), (study.baseline(name), 1), xycoords=("data", "axes fraction"),
-                    xytext=(0, 2), textcoords="offset points", ha="center", va="bottom", fontsize=8, color=plots.MUTED,
+                    baseline_name(name), (at, 1), xycoords=("data", "axes fraction"), xytext=(0, 2),
+                    textcoords="offset points", ha="center", va="bottom", fontsize=8, color=plots.MUTED,
                 )  # fmt: skip
         axes.set_yticks(range(len(shown)), [name for name, _, _ in reversed(shown)])
         axes.set_ylim(-0.6, len(shown) - 0.3)
@@ -205,14 +206,8 @@ def _name_settings_above(axes: "Axes", settings: Sequence[Setting], high: float)
 
 
 def _baselines(study: Study, axes: "Axes", low: float, high: float) -> None:
-    """Draw a thin line for each baseline within the limits, with its name on the right; close names are moved apart."""
-    taken = -float("inf")
-    for name in sorted(study.baselines, key=study.baseline):
-        at = study.baseline(name)
-        if low < at < high:
-            axes.axhline(at, color=plots.MUTED, linewidth=0.9, linestyle=(0, (1, 2)), zorder=1)
-            taken = max(at, taken + 0.05 * (high - low))
-            axes.annotate(
-                baseline_name(name), (1, taken), xycoords=("axes fraction", "data"), xytext=(3, 0),
-                textcoords="offset points", ha="left", va="center", fontsize=8, color=plots.MUTED,
-            )  # fmt: skip
+    """Draw a thin line for each baseline within the limits, with its name on the right."""
+    lines = {name: at for name, at in baseline_lines(study).items() if low < at < high}
+    for at in lines.values():
+        axes.axhline(at, color=plots.MUTED, linewidth=0.9, linestyle=(0, (1, 2)), zorder=1)
+    plots.name_lines(axes, lines, (low, high), (3, 0), step=0.05, size=8)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from hushrec.protocols import PROTOCOLS
-from hushrec.report.plots import INK, MUTED, SERIES, Drawing, new_axes, to_svg
+from hushrec.report.plots import INK, MUTED, SERIES, Drawing, name_lines, new_axes, to_svg
 
 Record = Mapping[str, Any]
 PANELS = {"items": "rated items", "ratings": "ratings", "taste": "taste"}
@@ -99,7 +99,7 @@ def leakage_plot(points: Sequence[Point], lines: Mapping[str, float]) -> Drawing
             for value in lines.values():
                 axes.axhline(value, color=MUTED, linewidth=0.9, linestyle=(0, (4, 2)), zorder=1)
             axes.set_ylim(high, low)  # better is higher
-        _name_lines(panels[-1], lines, low, high)
+        name_lines(panels[-1], lines, (low, high), (6, 0))
         panels[0].set_ylabel("test RMSE (higher up is better)")
         for axes in panels[1:]:
             axes.tick_params(labelleft=False)
@@ -142,7 +142,7 @@ def free_step(at: float, step: float, ruled: Collection[float], taken: Collectio
 
     `at` is the y coordinate of the mark, and `step` the height of a line of text. `ruled` and `taken` are the y
     coordinates of horizontal rules and of other labels. The result is the smallest move with enough room or, if there
-    is none, the move with the most room. It is negative to move the label down.
+    is none, the move with the most room; negative is down.
     """
     steps = [0, 1, -1, 2, -2]
     places = [at - up * step for up in steps]
@@ -158,14 +158,3 @@ def _window(points: Sequence[Point], lines: Mapping[str, float]) -> tuple[float,
     high = max([*near, *lines.values()])
     margin = 0.08 * (high - low or 0.1)
     return low - margin, high + margin
-
-
-def _name_lines(axes: Any, lines: Mapping[str, float], low: float, high: float) -> None:
-    """Write the names of the `lines` (non-personal models) to the right of the last panel, close names moved apart."""
-    taken = -float("inf")
-    for name, value in sorted(lines.items(), key=lambda pair: pair[1]):
-        taken = max(value, taken + 0.045 * (high - low))
-        axes.annotate(
-            name, (1, taken), xycoords=("axes fraction", "data"), xytext=(6, 0), textcoords="offset points",
-            ha="left", va="center", fontsize=7.5, color=MUTED,
-        )  # fmt: skip

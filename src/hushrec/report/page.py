@@ -13,11 +13,9 @@ from hushrec.report import plots
 from hushrec.report.exports import as_csv, as_latex
 from hushrec.report.figures import paper_figures
 from hushrec.report.studies import Study, read_studies
-from hushrec.report.tables import Row, measure_name, measures, study_rows, verdict
+from hushrec.report.tables import header, study_rows, verdict
 
 SERIES_DARK = ("#6cb4ee", "#ff9d5c", "#4fd1a5", "#f08cc6", "#e3bd4a", "#9cc9f5", "#c39bff", "#b3b8c2")
-
-
 Figures = dict[str, tuple[str, plots.Drawing]]  # file name: caption, plot
 
 
@@ -61,7 +59,8 @@ def write_report(
     path = Path(page)
     folder = path.with_name(f"{path.stem}-plots") if plots_folder is None else Path(plots_folder)
     drawn = [study_plots(study) for study in studies]
-    command = f"hushrec report {_names(sources)}" if command is None else command
+    if command is None:  # without the folders' paths, which a published page must not show
+        command = f"hushrec report {shlex.join(source.name or '.' for source in sources)}"
     made = f"Written on {stamp()['date']} by hushrec {stamp()['hushrec']}: {command}"
     text = make_page(studies, drawn, title=title, sections=sections, figures=more_figures, made=made)
     written, exports = [], []
@@ -85,11 +84,6 @@ def write_report(
 def _write(file: Path, content: bytes) -> Path:
     file.write_bytes(content)
     return file
-
-
-def _names(sources: Sequence[Path]) -> str:
-    """Return the names of the folders for a command line, without their paths, which a published page must not show."""
-    return shlex.join(source.name or "." for source in sources)
 
 
 def study_plots(study: Study) -> Figures:
@@ -145,17 +139,16 @@ def _beside(name: str) -> str:
 
 def _style() -> str:
     """Return the style sheet, with the colours of the plots for light and dark colour schemes."""
-    dark = f"@media (prefers-color-scheme: dark) {{ {_series(SERIES_DARK)} }}"
-    return "\n".join([_beside("style.css"), _series(plots.SERIES), dark])
 
+    def series(colours: Sequence[str]) -> str:
+        variables = " ".join(f"--series-{number}: {colour};" for number, colour in enumerate(colours, start=1))
+        return f":root {{ {variables} }}"
 
-def _series(colours: Sequence[str]) -> str:
-    variables = " ".join(f"--series-{number}: {colour};" for number, colour in enumerate(colours, start=1))
-    return f":root {{ {variables} }}"
+    dark = f"@media (prefers-color-scheme: dark) {{ {series(SERIES_DARK)} }}"
+    return "\n".join([_beside("style.css"), series(plots.SERIES), dark])
 
 
 def _study(study: Study, figures: Figures) -> dict[str, Any]:
-    header = ["", *map(measure_name, measures(study)), "to best baseline", "protects"]
     return {
         "title": study.title or study.dataset,
         "facts": f"{study.users:,} people, {study.items:,} items, {study.n_train:,} ratings to train,"
@@ -163,8 +156,11 @@ def _study(study: Study, figures: Figures) -> dict[str, Any]:
         "splits": splits_in_words(study),
         "made_by": study.made_by,
         "verdict": verdict(study),
-        "header": header,
-        "rows": [_row(row) for row in study_rows(study)],
+        "header": header(study),
+        "rows": [
+            ("baseline" if row.baseline else "better" if row.better else "setting", row.cells)
+            for row in study_rows(study)
+        ],
         "figures": figures,
         "commands": [(one.label, one.command) for one in (*study.settings, *study.diverged) if one.command],
     }
@@ -181,11 +177,6 @@ def splits_in_words(study: Study) -> str:
         " standard deviation between splits. All settings share the splits, so differences between settings are more"
         " certain than ± suggests."
     )
-
-
-def _row(row: Row) -> tuple[str, list[str]]:
-    kind = "baseline" if row.baseline else "better" if row.better else "setting"
-    return kind, [row.name, *row.values, row.gap, row.protects]
 
 
 def _budgets(studies: Sequence[Study]) -> list[tuple[str, tuple[str, ...], list[str]]]:

@@ -2,15 +2,12 @@
 
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from hushrec.protocols.gradient.meaning import SelectionBudget, belief, explain_budget
-from hushrec.protocols.gradient.selection import EPSILON_P_FACTOR
 from hushrec.report.studies import Setting, Study
-from hushrec.report.tables import baseline_name
+from hushrec.report.tables import baseline_lines
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -88,60 +85,40 @@ def finals(study: Study) -> Drawing:
         return to_svg(figure)
 
 
-def budget_plot(budget: SelectionBudget) -> Drawing:
-    """Plot two meanings of an `sdcf` budget: how many reported items are really rated, and the server's belief.
-
-    The left panel shows the expected number of rated items among those sent, by epsilon_i. The right panel shows, by
-    round, the server's probability that one item is rated: if it was sent in every round, and if it was never sent.
-    """
-    with new_axes(2 * WIDTH, HEIGHT, columns=2) as (figure, (left, right)):
-        scales = [2.0**power for power in range(-4, 11)]
-        usable = [epsilon for epsilon in scales if epsilon * 2 < 600 * budget.n_protected]
-        real = [explain_budget(_with_epsilon(budget, epsilon)).real_among_them for epsilon in usable]
-        left.plot(usable, real, color=SERIES[0], linewidth=1.8, label="really rated")
-        meaning = explain_budget(budget)
-        left.axhline(meaning.items_sent, color=MUTED, linestyle="--", linewidth=1.2, label="sent")
-        left.axhline(meaning.real_by_chance, color=MUTED, linestyle=":", linewidth=1.2, label="really rated, by chance")
-        left.plot(budget.epsilon_i, meaning.real_among_them, "o", color=SERIES[1], label="this budget")
-        left.set_xscale("log", base=2)
-        left.set_xticks(usable[::2], [f"{epsilon:g}" for epsilon in usable[::2]])
-        left.set_xlabel("ε_I per round, profile-level (ε_P = 2 ε_I)")
-        left.set_ylabel("items per round")
-        _legend(left)
-        rounds = range(1, budget.rounds + 1)
-        always = [100 * belief(budget, rounds=count) for count in rounds]
-        never = [100 * belief(budget, rounds=count, sent=False) for count in rounds]
-        right.plot(rounds, always, color=SERIES[1], linewidth=1.8, label="sent in every round")
-        right.plot(rounds, never, color=SERIES[0], linewidth=1.8, label="never sent")
-        right.axhline(100 * budget.prior, color=MUTED, linestyle=":", linewidth=1.2, label="before")
-        right.set_xlabel("round")
-        right.set_ylabel("server's belief that one item is rated (%)")
-        _legend(right)
-        return to_svg(figure)
-
-
-def _with_epsilon(budget: SelectionBudget, epsilon_i: float) -> SelectionBudget:
-    return replace(budget, epsilon_i=epsilon_i, epsilon_p=EPSILON_P_FACTOR * epsilon_i)
-
-
 def _baseline_lines(study: Study, axes: "Axes", *, upright: bool) -> None:
-    """Draw a muted line with its name for each baseline; the lines are vertical if `upright`.
-
-    Close names of horizontal lines are moved apart.
-    """
-    low, high = _window(study)
-    taken = low
-    for name in sorted(study.baselines, key=study.baseline):
-        at, label = study.baseline(name), baseline_name(name)
-        taken = max(at, taken + 0.045 * (high - low))
-        where: dict[str, Any]
+    """Draw a muted line with its name for each baseline; the lines are vertical if `upright`."""
+    lines = baseline_lines(study)
+    for name, at in lines.items():
+        (axes.axvline if upright else axes.axhline)(at, color=MUTED, linestyle=(0, (4, 2)), linewidth=1, zorder=1)
         if upright:
-            axes.axvline(at, color=MUTED, linestyle=(0, (4, 2)), linewidth=1, zorder=1)
-            where = {"xy": (at, 1), "xycoords": ("data", "axes fraction"), "rotation": 40, "ha": "left", "va": "bottom"}
-        else:
-            axes.axhline(at, color=MUTED, linestyle=(0, (4, 2)), linewidth=1, zorder=1)
-            where = {"xy": (1, taken), "xycoords": ("axes fraction", "data"), "ha": "left", "va": "center"}
-        axes.annotate(label, xytext=(2, 1), textcoords="offset points", fontsize=7.5, color=MUTED, **where)
+            axes.annotate(
+                name, (at, 1), xycoords=("data", "axes fraction"), xytext=(2, 1), textcoords="offset points",
+                rotation=40, ha="left", va="bottom", fontsize=7.5, color=MUTED,
+            )  # fmt: skip
+    if not upright:
+        name_lines(axes, lines, _window(study), (2, 1))
+
+
+def name_lines(
+    axes: Any,
+    lines: Mapping[str, float],
+    window: tuple[float, float],
+    offset: tuple[float, float],
+    *,
+    step: float = 0.045,
+    size: float = 7.5,
+) -> None:
+    """Write the names of horizontal lines, at an `offset` in points, to the right of the axes.
+
+    Close names are moved apart by `step`, a fraction of the `window`, which is the limits of the y axis.
+    """
+    taken = -float("inf")
+    for name, at in sorted(lines.items(), key=lambda line: line[1]):
+        taken = max(at, taken + step * (window[1] - window[0]))
+        axes.annotate(
+            name, (1, taken), xycoords=("axes fraction", "data"), xytext=offset, textcoords="offset points",
+            ha="left", va="center", fontsize=size, color=MUTED,
+        )  # fmt: skip
 
 
 def _window(study: Study) -> tuple[float, float]:
@@ -159,10 +136,6 @@ def _window(study: Study) -> tuple[float, float]:
 def _axis_name(study: Study) -> str:
     better = "larger" if study.larger_is_better else "smaller"
     return f"{study.measure.upper()} on the {study.part} part ({better} is better)"
-
-
-def _legend(axes: "Axes") -> None:
-    axes.legend(loc="best", frameon=False, fontsize=8, handlelength=2.4)
 
 
 @contextmanager
@@ -213,8 +186,8 @@ def inline(svg: str, title: str) -> str:
     body = svg[svg.index("<svg") :]
     body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
     body = re.sub(r' id="[a-zA-Z0-9]+_\d+"', "", body)
-    body = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", body)
-    body = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", body)
+    for size in ("width", "height"):
+        body = re.sub(rf'(<svg[^>]*?) {size}="[^"]*"', r"\1", body)
     body = re.sub(r"fill: #ffffff(?=[;\"])", "fill: none", body)
     for colour, variable in VARIABLES.items():
         body = body.replace(colour, f"var({variable})")

@@ -42,27 +42,20 @@ class BudgetGroup:
 
 @dataclass(frozen=True)
 class Setting:
-    """All runs that differ only in their seeds: one protocol with one budget.
-
-    `levels` holds the budget by name, such as "epsilon". `protects` says in words what the budget protects. `clamped`
-    says whether noisy ratings were clipped to the scale (option `clamp`). `curve` is None for a protocol that only
-    served as a comparison. `n_diverged` counts the runs that diverged, which are not in `metrics`. `groups` are the
-    groups of people with different budgets, if there are any, and `command` repeats the first run.
-    """
+    """All runs that differ only in their seeds: one protocol with one budget."""
 
     label: str
     protocol: str
     private: bool
-    protects: str
+    protects: str  # what the budget protects
     unit: str
     not_covered: tuple[str, ...]
-    metrics: dict[str, list[float]]  # one number per seed
-    curve: Curve | None
-    n_rounds: int
+    metrics: dict[str, list[float]]  # one number per seed, without the runs that diverged
+    curve: Curve | None  # None for a protocol that only served as a comparison
     levels: dict[str, float]  # the budget by name: epsilon, and the options that the protocol shows in its label
-    clamped: bool = False
+    clamped: bool = False  # whether noisy ratings were clipped to the scale (option `clamp`)
     groups: tuple[BudgetGroup, ...] = ()  # if budgets differ between people
-    n_diverged: int = 0  # number of runs that diverged; the metrics are those of the other runs
+    n_diverged: int = 0  # number of runs that diverged
     command: str | None = None  # that repeats the first run
 
     def mean(self, measure: str) -> float:
@@ -77,9 +70,7 @@ class Setting:
 class Study:
     """All runs on one data set, grouped by setting, with the non-personal baselines on the same splits.
 
-    A setting is everything that defines a run except its data and seeds, such as a protocol with a budget. `measure` is
-    the main metric. `diverged` holds the settings of which a run diverged. `of_lists` holds baselines without the main
-    metric, which only rank items. `part` is the measured part of the data, "test" or "validation".
+    A setting is everything that defines a run except its data and seeds, such as a protocol with a budget.
     """
 
     dataset: str
@@ -88,7 +79,7 @@ class Study:
     items: int
     n_train: int
     n_test: int
-    measure: str
+    measure: str  # the main metric
     settings: list[Setting]  # without a run that diverged
     diverged: list[Setting]  # with at least one run that diverged
     baselines: dict[str, dict[str, list[float]]]
@@ -248,23 +239,31 @@ def _in_budget(protocol: str) -> list[str]:
 
 def _make_setting(group: list[dict[str, Any]]) -> Setting:
     first = group[0]
+    protocol, budget, config = first["protocol"], first["budget"], first.get("config") or {}
     ended = [record for record in group if not record.get("diverged")]
-    shared = (
-        [name for name in ended[0]["metrics"] if all(name in record["metrics"] for record in ended)] if ended else []
+    shared = [name for name in ended[0]["metrics"] if all(name in one["metrics"] for one in ended)] if ended else []
+    was_run = first["curve"] is not None
+    wording = find_protocol(protocol).wording
+    named = {name: budget[name] for name in _in_budget(protocol) if budget.get(name) is not None}
+    setting = Setting(
+        label=str(first["label"]) if {"data_weight", "groups"} & config.keys() else wording.label(budget),
+        protocol=str(protocol),
+        private=float(budget["epsilon"]) != float("inf"),
+        protects=wording.protects(budget),
+        unit=str(budget["unit"]),
+        not_covered=tuple(map(str, budget["not_covered"])),
+        metrics={name: [float(record["metrics"][name]) for record in ended] for name in shared},
+        curve=_make_curve(ended) if ended and was_run else None,
+        levels={name: float(level) for name, level in named.items() if not isinstance(level, bool)},
+        clamped=bool(budget.get("clamp")),
+        n_diverged=len(group) - len(ended),
+        command=command_of(first) if was_run else None,
     )
-    metrics = {name: [float(record["metrics"][name]) for record in ended] for name in shared}
-    curve = _make_curve(ended) if ended and first["curve"] is not None else None
-    setting = _setting(first["protocol"], first["budget"], metrics, curve, int(first["rounds"]))
-    command = command_of(first) if first["curve"] is not None else None
-    setting = replace(setting, n_diverged=len(group) - len(ended), command=command)
-    config = first.get("config") or {}
-    if "data_weight" in config:
-        return replace(setting, label=str(first["label"]))
-    if "groups" in config:
-        groups = tuple(_budget_group(entry) for entry in config["groups"])
-        protects = f"which items: each their own ε, at most {float(first['budget']['epsilon']):g}, profile-level"
-        return replace(setting, label=str(first["label"]), levels={}, groups=groups, protects=protects)
-    return setting
+    if "groups" not in config or "data_weight" in config:
+        return setting
+    groups = tuple(_budget_group(entry) for entry in config["groups"])
+    protects = f"which items: each their own ε, at most {float(budget['epsilon']):g}, profile-level"
+    return replace(setting, levels={}, groups=groups, protects=protects)
 
 
 def _budget_group(entry: dict[str, Any]) -> BudgetGroup:
@@ -305,29 +304,6 @@ def _compared(records: Sequence[dict[str, Any]], taken: set[str]) -> list[dict[s
             if _setting_key(beside) not in taken:
                 found.append(beside)
     return found
-
-
-def _setting(
-    protocol: str, budget: dict[str, Any], metrics: dict[str, list[float]], curve: Curve | None, n_rounds: int
-) -> Setting:
-    wording = find_protocol(protocol).wording
-    return Setting(
-        label=wording.label(budget),
-        protocol=str(protocol),
-        private=float(budget["epsilon"]) != float("inf"),
-        protects=wording.protects(budget),
-        unit=str(budget["unit"]),
-        not_covered=tuple(map(str, budget["not_covered"])),
-        metrics=metrics,
-        curve=curve,
-        n_rounds=n_rounds,
-        levels={
-            name: float(budget[name])
-            for name in _in_budget(protocol)
-            if budget.get(name) is not None and not isinstance(budget[name], bool)
-        },
-        clamped=bool(budget.get("clamp")),
-    )
 
 
 def _make_curve(group: list[dict[str, Any]]) -> Curve:

@@ -19,19 +19,24 @@ NAMES = {
 
 @dataclass(frozen=True)
 class Row:
-    """One row of the table of a study: a setting, a baseline or a peer.
-
-    `values` holds one cell per metric. `gap` is the difference from the best baseline; for errors, a negative gap is
-    better. `protects` says what the budget protects, `baseline` whether the row is a baseline or a peer, and `better`
-    whether a setting beats the best baseline.
-    """
+    """One row of the table of a study: a setting, a baseline or a peer."""
 
     name: str
-    values: list[str]
-    gap: str
-    protects: str
-    baseline: bool
-    better: bool
+    values: list[str]  # one cell per metric
+    gap: str  # difference from the best baseline; for errors, a negative gap is better
+    protects: str  # what the budget protects
+    baseline: bool  # whether the row is a baseline or a peer
+    better: bool  # whether a setting beats the best baseline
+
+    @property
+    def cells(self) -> list[str]:
+        """The cells of the row, below the names in `header`."""
+        return [self.name, *self.values, self.gap, self.protects]
+
+
+def header(study: Study) -> list[str]:
+    """Return the column headings of the study's table."""
+    return ["", *map(measure_name, measures(study)), "to best baseline", "protects"]
 
 
 def measures(study: Study) -> list[str]:
@@ -64,61 +69,62 @@ def study_rows(study: Study, shown: list[str] | None = None) -> list[Row]:
     metrics to show, by default all metrics of the study.
     """
     shown = measures(study) if shown is None else shown
-    rows = [(setting.mean(study.measure), _setting_row(study, setting, shown)) for setting in study.settings]
+    rows = [_setting_row(study, setting, shown) for setting in study.settings]
     rows += [row for setting in study.settings for row in _group_rows(study, setting, shown)]
-    rows += [(study.baseline(name), _baseline_row(study, name, shown)) for name in study.baselines]
-    rows += [(fmean(numbers[study.measure]), _peer_row(study, name, shown)) for name, numbers in study.peers.items()]
+    for name, numbers in study.baselines.items():
+        rows.append(_baseline_row(study, baseline_name(name), numbers, shown, "not a personal model"))
+    for name, numbers in study.peers.items():
+        rows.append(_baseline_row(study, name, numbers, shown, "nothing: all ratings in one place"))
     ordered = [row for _, row in sorted(rows, key=lambda pair: -pair[0] if study.larger_is_better else pair[0])]
-    ordered += [_numbers_row(study.of_lists[name], name, shown, "") for name in study.of_lists]
-    return ordered + [_diverged_row(setting, shown) for setting in study.diverged]
+    for name, numbers in study.of_lists.items():
+        cells = _cells(numbers, shown)
+        ordered.append(Row(baseline_name(name), cells, "", "not a personal model", baseline=True, better=False))
+    return ordered + [
+        Row(setting.label, ["diverged"] * len(shown), "", setting.protects, baseline=False, better=False)
+        for setting in study.diverged
+    ]
 
 
-def _setting_row(study: Study, setting: Setting, shown: list[str]) -> Row:
-    gap = setting.mean(study.measure) - study.baseline(study.best_baseline)
-    values = [with_spread(setting.mean(name), setting.spread(name)) for name in shown]
-    return Row(setting.label, values, signed(gap), setting.protects, baseline=False, better=study.beats(setting))
+def _setting_row(study: Study, setting: Setting, shown: list[str]) -> tuple[float, Row]:
+    mean, cells, better = setting.mean(study.measure), _cells(setting.metrics, shown), study.beats(setting)
+    return mean, Row(setting.label, cells, _gap(study, mean), setting.protects, baseline=False, better=better)
 
 
-def _diverged_row(setting: Setting, shown: list[str]) -> Row:
-    return Row(setting.label, ["diverged"] * len(shown), "", setting.protects, baseline=False, better=False)
-
-
-def _baseline_row(study: Study, name: str, shown: list[str]) -> Row:
-    gap = study.baseline(name) - study.baseline(study.best_baseline)
-    return _numbers_row(study.baselines[name], name, shown, signed(gap))
-
-
-def _numbers_row(numbers: dict[str, list[float]], name: str, shown: list[str], gap: str) -> Row:
-    """Return the row of a baseline; the cell of a metric that the baseline does not have is empty.
+def _baseline_row(
+    study: Study, name: str, numbers: dict[str, list[float]], shown: list[str], protects: str
+) -> tuple[float, Row]:
+    """Return the mean of the study's metric and the row of a baseline or a peer.
 
     `numbers` holds the metrics by name, with one number per split, and `shown` the names of the metrics to show.
     """
-    values = [_mean_with_spread(numbers.get(measure)) for measure in shown]
-    return Row(baseline_name(name), values, gap, "not a personal model", baseline=True, better=False)
-
-
-def _mean_with_spread(numbers: list[float] | None) -> str:
-    return "" if numbers is None else with_spread(fmean(numbers), spread(numbers))
-
-
-def _peer_row(study: Study, name: str, shown: list[str]) -> Row:
-    numbers = study.peers[name]
-    values = [_mean_with_spread(numbers.get(measure)) for measure in shown]
-    gap = fmean(numbers[study.measure]) - study.baseline(study.best_baseline)
-    return Row(name, values, f"{gap:+.3f}", "nothing: all ratings in one place", baseline=True, better=False)
+    mean = fmean(numbers[study.measure])
+    return mean, Row(name, _cells(numbers, shown), _gap(study, mean), protects, baseline=True, better=False)
 
 
 def _group_rows(study: Study, setting: Setting, shown: list[str]) -> list[tuple[float, Row]]:
     """Return the error and the row of each budget group of a setting; empty without groups."""
     rows = []
     for group in setting.groups:
-        mean = setting.mean(group.measure)
-        own = with_spread(mean, setting.spread(group.measure))
-        values = [own if measure == study.measure else "" for measure in shown]
-        gap = signed(mean - study.baseline(study.best_baseline))
-        name = f"{setting.label}: people at {group.name}"
-        rows.append((mean, Row(name, values, gap, setting.protects, baseline=False, better=False)))
+        mean, name = setting.mean(group.measure), f"{setting.label}: people at {group.name}"
+        cells = _cells({study.measure: setting.metrics[group.measure]}, shown)
+        rows.append((mean, Row(name, cells, _gap(study, mean), setting.protects, baseline=False, better=False)))
     return rows
+
+
+def _cells(numbers: dict[str, list[float]], shown: list[str]) -> list[str]:
+    """Return the mean of each metric with three decimals, and ± its standard deviation unless that is 0.
+
+    The cell of a metric that is not in `numbers` is empty.
+    """
+    texts = {name: f"{fmean(values):.3f}" for name, values in numbers.items()}
+    texts |= {name: f"{texts[name]} ± {spread(values):.3f}" for name, values in numbers.items() if spread(values)}
+    return [texts.get(name, "") for name in shown]
+
+
+def _gap(study: Study, mean: float) -> str:
+    """Return the difference from the best baseline with three decimals and its sign, or "0.000" if it rounds to 0."""
+    text = f"{mean - study.baseline(study.best_baseline):+.3f}"
+    return text if float(text) else "0.000"
 
 
 def baseline_name(name: str) -> str:
@@ -126,15 +132,9 @@ def baseline_name(name: str) -> str:
     return NAMES.get(name, name.replace("_", " "))
 
 
-def signed(gap: float) -> str:
-    """Return a difference with three decimals and its sign, or "0.000" if it rounds to 0."""
-    text = f"{gap:+.3f}"
-    return text if float(text) else "0.000"
-
-
-def with_spread(mean: float, spread: float) -> str:
-    """Return the mean with three decimals, followed by ± and the standard deviation unless that is 0."""
-    return f"{mean:.3f} ± {spread:.3f}" if spread else f"{mean:.3f}"
+def baseline_lines(study: Study) -> dict[str, float]:
+    """Return the study's metric of each baseline by the name under which it is shown, in ascending order."""
+    return {baseline_name(name): study.baseline(name) for name in sorted(study.baselines, key=study.baseline)}
 
 
 def verdict(study: Study) -> str:
@@ -146,13 +146,13 @@ def verdict(study: Study) -> str:
     private = sorted((setting for setting in study.settings if setting.private), key=study.gain)
     if private:
         winners = sum(study.beats(setting) for setting in private)
-        count = (
-            "The private setting" if len(private) == 1 else f"Of {len(private)} private settings {winners or 'none'}"
-        )
-        beats = "does not beat" if len(private) == 1 and not winners else "beats" if winners < 2 else "beat"
-        best_one = private[-1]
-        which = "it" if len(private) == 1 else f"the best of them, {best_one.label},"
-        said.append(f"{count} {beats} the {best}: {which} {_against(study, best_one)}.")
+        if len(private) == 1:
+            start, which = f"The private setting {'beats' if winners else 'does not beat'}", "it"
+        else:
+            beats = "beats" if winners < 2 else "beat"
+            start = f"Of {len(private)} private settings {winners or 'none'} {beats}"
+            which = f"the best of them, {private[-1].label},"
+        said.append(f"{start} the {best}: {which} {_against(study, private[-1])}.")
     return " ".join(said)
 
 
