@@ -32,7 +32,7 @@ FEATURES = {  # patterns below src/hushrec; a file belongs to the first feature 
     "Python API: Recommender, compare, frames, plug-ins": [
         "recommender.py", "comparison.py", "plugins.py", "options.py", "extras.py", "data/frames.py",
         "data/own.py", "cli/recommend.py",
-        "simulation/summaries.py", "simulation/lists.py", "simulation/held_out.py",
+        "simulation/summaries.py", "simulation/held_out.py",
     ],
     "leakage plot and exports": ["report/leakage.py", "report/exports.py"],
     "device: asyncio": ["device/aio.py"],

@@ -11,11 +11,10 @@ from hushrec.data.ratings import Ratings, Scale
 from hushrec.data.synthetic import synthetic
 from hushrec.errors import ParameterError, RunError
 from hushrec.report.studies import read_studies
-from hushrec.simulation.lists import list_scores
 from hushrec.simulation.results import Result
 from hushrec.simulation.results import load as load_run
 from hushrec.simulation.settings import Settings
-from hushrec.simulation.tasks import rating_task
+from hushrec.simulation.tasks import list_scores, rating_task
 from hushrec.simulation.training import load_final, train, train_final
 from hushrec.simulation.verdict import verdict
 

@@ -97,10 +97,7 @@ class Training:
 
 
 def masked_training(people: int, items: int, *, epsilon: float, hours: float, item_blocks: int | None) -> Training:
-    """Return the estimated costs of a masked training, with `hours` hours per round.
-
-    If `item_blocks` is None, it is the smallest number that is estimated to keep reports below their limit.
-    """
+    """Return the estimated costs of a masked training; the default of `item_blocks` keeps reports below their limit."""
     blocks = item_blocks or 1
     rounds = masked_rounds(people, items, epsilon=epsilon, hours=hours, item_blocks=blocks)
     largest = max(one.device_mb_up for one in rounds)
@@ -113,10 +110,7 @@ def masked_training(people: int, items: int, *, epsilon: float, hours: float, it
 def masked_rounds(
     people: int, items: int, *, epsilon: float = 8.0, hours: float = 24.0, item_blocks: int = 1
 ) -> list[Round]:
-    """Return the estimated costs of every round of a masked training of model `gp`, with `hours` hours per round.
-
-    The catalogue is divided into `item_blocks` blocks, each learned by a part of the people; ε sets the plan of rounds.
-    """
+    """Return the estimated costs of every round of a masked training of model `gp`, with `hours` hours per round."""
     mu = run_mu(epsilon, default_delta(people))
     own_items = math.ceil(items / item_blocks)
     plan = choose_plan(people // item_blocks, own_items, TASTE_COLUMNS, mu)
@@ -129,10 +123,7 @@ def masked_rounds(
 
 
 def _row_lengths(plan: Plan) -> list[int]:
-    """Return, for each round, the numbers per item in the rows of the public table before that round.
-
-    Rows become longer when audience columns and factor columns have been learned.
-    """
+    """Return, for each round, the numbers per item in the public table before it; learned columns make rows longer."""
     lengths, length = [], TASTE_COLUMNS + FIXED_COLUMNS
     for one in plan.rounds:
         lengths.append(length)

@@ -72,10 +72,7 @@ class Client:
 
     @property
     def done_with(self) -> int:
-        """The number of the latest round for which no server can ask this device for another report; 0 if none.
-
-        If rounds have several phases, it is the round before `last_round`, because `last_round` may be tried again.
-        """
+        """The latest round for which no server can ask this device again; one of several phases may be tried again."""
         return self.last_round if len(self._phases) == 1 else max(self.last_round - 1, 0)
 
     @property
@@ -182,10 +179,9 @@ class Client:
         return self.side.predict(self._private, public)
 
     def reasons(self, public: Arrays, items: IntArray, count: int) -> list[IntArray]:
-        """Return for each of `items` up to `count` rated items that explain it, the most similar first.
+        """Return for each of `items` up to `count` similar items that are rated at or above the person's own mean.
 
-        These are items rated at or above the person's own mean whose similarity is positive. Must never leave the
-        device.
+        The most similar comes first. Must never leave the device.
         """
         liked = self._items[self._values >= np.mean(self._values) - _ROUNDING] if len(self._items) else self._items
         alike = self.side.likeness(self._private, public, items, liked)

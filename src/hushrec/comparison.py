@@ -110,8 +110,7 @@ def compare(
     """Test whether two fitted recommenders differ in accuracy on held-out ratings, paired by person; return the result.
 
     The metric is the RMSE, or the AUC for models that rank. People are resampled rather than ratings, because the
-    ratings of one person are not independent. The result holds for this split and seed only; use `grid` for several
-    splits.
+    ratings of one person are not independent. The result holds for this split and seed only.
     """
     if first._fitted.predicts_ratings != second._fitted.predicts_ratings:
         raise ParameterError("first and second must both be models that predict ratings, or both models that rank.")

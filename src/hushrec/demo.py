@@ -75,14 +75,13 @@ class Demo:
 def run_demo(
     out: str | Path = "hushrec-demo",
     *,
-    rounds: int | None = None,
+    rounds: int | None = None,  # of gradient protocols
     progress: Progress | None = None,
     beside: Executor | None = None,
 ) -> Demo:
     """Train with every entry of `SETTINGS`, recommend to one person, and write runs, plots and `report.html` to `out`.
 
-    Without the extra `report`, no plots and no page are written. The attacks run in the executor `beside` while this
-    process trains; without an executor they run afterwards. `rounds` is the number of rounds of gradient protocols.
+    Without the extra `report`, no plots and no page are written. The attacks run in the executor `beside`, or last.
     """
     options = COMMON if rounds is None else {**COMMON, "rounds": rounds}
     started = time.perf_counter()

@@ -135,8 +135,7 @@ class ConnectionFailed(HushrecError):
 
     def __init__(self, message: str, *, code: str = "unreachable", retry_after: int | None = None) -> None:
         super().__init__(message)
-        self.code = code
-        self.retry_after = retry_after
+        self.code, self.retry_after = code, retry_after
 
 
 class ProtocolError(HushrecError):

@@ -121,8 +121,7 @@ def shrink(scores: FloatArray, center: FloatArray, support: FloatArray, strength
     """Return predictions s shrunk toward a center c, strongly if few ratings n support them: c + (s − c) n / (n + w).
 
     This is the mean of a Gaussian posterior whose prior, centred at c, has the weight of w = `strength` ratings.
-    `scores` is `(n_users, n_items)`, `center` has one number per user, and `support` has the number of ratings per
-    item.
+    `scores` is `(n_users, n_items)`, `center` `(n_users,)`, and `support`, the number of ratings, `(n_items,)`.
     """
     share = support / (support + strength)
     return np.asarray(center[:, None] + (scores - center[:, None]) * share)
@@ -143,10 +142,7 @@ def _hits_and_gains(above: IntArray, tied: IntArray, k: int) -> tuple[FloatArray
 def _blocks(
     score: Callable[[IntArray], FloatArray], users: IntArray, starts: IntArray, rated_items: IntArray
 ) -> Iterator[tuple[slice, FloatArray]]:
-    """Yield slices of `users` and their scores, with -inf for items rated in training, of bounded size.
-
-    `ranking_metrics` explains the arguments.
-    """
+    """Yield slices of `users`, of bounded size, and their scores, with -inf for items rated in training."""
     size, start = 1, 0
     while start < len(users):
         rows = slice(start, start + size)
@@ -158,10 +154,7 @@ def _blocks(
 
 
 def _cells_of(users: IntArray, starts: IntArray) -> tuple[IntArray, IntArray]:
-    """Return two arrays with one entry per rating of these users: its user's position in `users`, and its index.
-
-    The ratings of user i have the indices `starts[i]` to `starts[i + 1] - 1`.
-    """
+    """Return two arrays with one entry per rating of these users: its user's position in `users`, and its index."""
     lengths = starts[users + 1] - starts[users]
     cells = np.repeat(starts[users] - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
     return np.repeat(np.arange(len(users)), lengths), cells
@@ -190,10 +183,7 @@ def held_out_ranks(
     starts: IntArray,
     rated_items: IntArray,
 ) -> tuple[IntArray, IntArray, IntArray]:
-    """Return how held-out items rank among unrated items: three arrays `(len(users),)` for `metrics_of_ranks`.
-
-    `ranking_metrics` explains the arguments. Scores are computed in blocks of users.
-    """
+    """Return the counts for `metrics_of_ranks`, `(len(users),)` each; `ranking_metrics` explains the arguments."""
     above, tied, others = (np.empty(len(users), dtype=np.int64) for _ in range(3))
     for rows, scores in _blocks(score, users, starts, rated_items):
         block = users[rows]

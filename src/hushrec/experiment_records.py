@@ -87,10 +87,7 @@ def find_experiments(folder: str | Path) -> list[Path]:
 
 
 def read_records(folder: str | Path) -> list[Record]:
-    """Return one record per run in the form of `train --json`, with the experiment's name and the setting's position.
-
-    If the folder has a `peers.json`, each record also has the results of other libraries on the same split.
-    """
+    """Return one record per run in the form of `train --json`, with those of other libraries in `peers.json`."""
     shared, rows = read_stored(folder)
     about = {name: shared.about[name] for name in ("dataset", "title", "versions", "machine")}
     about["experiment"] = shared.about["name"]

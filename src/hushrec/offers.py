@@ -33,8 +33,7 @@ def make_run_model(
 ) -> Any:
     """Return the model of a run. `attributes` and `titles` describe its items, and every device gets them.
 
-    `details` are further item columns that only the server has. They are given before the first round; later they are
-    part of the server's state.
+    `details` are further item columns that only the server has; after the first round they are part of its state.
     """
     declared = find_model(model)
     facts = {} if declared.sent_facts is None else imported(declared.sent_facts)(attributes, titles, details)
@@ -55,11 +54,7 @@ def expected_devices(offer: Offer) -> int | None:
 
 
 def expectation(offer: Offer, n_devices: float | None = None) -> str | None:
-    """Return one sentence on the accuracy measured with about `n_devices` devices, or None if none was measured.
-
-    Operators see it, and people see it before they join. By default, `n_devices` is the number of devices that the
-    run's terms were computed for.
-    """
+    """Return a sentence on the accuracy measured with `n_devices` devices, by default as many as expected, or None."""
     count = expected_devices(offer) if n_devices is None else n_devices
     protocol = make_run_protocol(offer.protocol, offer.model, offer.options)
     return None if count is None else protocol.expectation(offer.terms, offer.model, count)

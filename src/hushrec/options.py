@@ -16,20 +16,15 @@ KINDS: dict[type, str] = {str: "a text", bool: "true or false", int: "a whole nu
 
 @dataclass(frozen=True)
 class Option:
-    """A declared option of a model or a protocol: its name, type, help text and default.
-
-    `default_text` describes a default that is computed; `default` is then None. If `models` is not empty, only these
-    models use the option. A `personal` option is chosen by each person and never sent; other options are the same for
-    all devices of a run.
-    """
+    """A declared option of a model or a protocol: its name, type, help text and default."""
 
     name: str
     kind: type
     help: str
     default: Any = None
-    default_text: str | None = None
-    models: tuple[str, ...] = ()
-    personal: bool = False
+    default_text: str | None = None  # describes a default that is computed; `default` is then None
+    models: tuple[str, ...] = ()  # that use the option; empty: all
+    personal: bool = False  # chosen by each person and never sent; others are the same for all devices of a run
 
     @property
     def described_default(self) -> str | None:

@@ -13,8 +13,9 @@ you trust, as with any Python package.
 """
 
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, MutableMapping
-from functools import cache
+from collections import UserDict
+from collections.abc import Callable, Collection, Iterable
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -23,38 +24,22 @@ if TYPE_CHECKING:
 Entry = TypeVar("Entry")
 
 
-class Registry(MutableMapping[str, Entry]):
-    """A mapping from names to the entries of one kind: hushrec's own and, from the first access on, those of plug-ins.
+class Registry(UserDict[str, Entry]):
+    """A dict from names to the entries of one kind: hushrec's own and, from the first access on, those of plug-ins.
 
     Plug-ins are loaded only at the first access, because their modules import hushrec, which must be complete by then.
     `adapt` is applied once to every entry, after the plug-ins are loaded.
     """
 
     def __init__(self, kind: str, own: Iterable[tuple[str, Entry]], adapt: Callable[[Entry], Entry] | None = None):
-        self._own, self._kind, self._adapt, self._complete = dict(own), kind, adapt, False
+        self._kind, self._own, self._adapt = kind, dict(own), adapt
 
-    def _entries(self) -> dict[str, Entry]:
-        if not self._complete:
-            self._complete = True  # first, because a plug-in may read this registry while it is loaded
-            self._own |= plugins(self._kind, self._own.keys())
-            if self._adapt is not None:
-                self._own = {name: self._adapt(entry) for name, entry in self._own.items()}
-        return self._own
-
-    def __getitem__(self, name: str) -> Entry:
-        return self._entries()[name]
-
-    def __setitem__(self, name: str, entry: Entry) -> None:
-        self._entries()[name] = entry
-
-    def __delitem__(self, name: str) -> None:
-        del self._entries()[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._entries())
-
-    def __len__(self) -> int:
-        return len(self._entries())
+    @cached_property
+    def data(self) -> dict[str, Entry]:  # type: ignore[override]
+        """The entries, in which `UserDict` looks up names."""
+        self.data = self._own  # a plug-in may read this registry while it is loaded
+        found = self._own | plugins(self._kind, self._own)
+        return found if self._adapt is None else {name: self._adapt(entry) for name, entry in found.items()}
 
 
 @cache
@@ -75,14 +60,12 @@ def plugins(kind: str, taken: Collection[str] = ()) -> dict[str, Any]:
     offered: dict[str, Any] = {}
     for entry in _found()[kind]:
         if entry.name in taken or entry.name in offered:
-            _warn(f"plug-in {entry.value} is ignored: {kind} already contain {entry.name}. Rename its entry point.")
+            wrong = f"is ignored: {kind} already contain {entry.name}. Rename its entry point."
+            warnings.warn(f"plug-in {entry.value} {wrong}", RuntimeWarning, stacklevel=2)
             continue
         try:
             offered[entry.name] = entry.load()
         except Exception as error:  # an error in a plug-in must not stop the others
-            _warn(f"plug-in {entry.value} ({entry.name} of {kind}) cannot be loaded: {type(error).__name__}: {error}")
+            wrong = f"({entry.name} of {kind}) cannot be loaded: {type(error).__name__}: {error}"
+            warnings.warn(f"plug-in {entry.value} {wrong}", RuntimeWarning, stacklevel=2)
     return offered
-
-
-def _warn(sentence: str) -> None:
-    warnings.warn(sentence, RuntimeWarning, stacklevel=3)

@@ -84,10 +84,7 @@ class SeededRandomness:
         self._user = user
 
     def stream(self, purpose: Purpose, round_number: int = 0) -> np.random.Generator:
-        """Return a Philox stream: its key holds seed and purpose, the upper half of its counter holds round and user.
-
-        Streams with the same key overlap only after 2^128 blocks.
-        """
+        """Return a Philox stream: seed and purpose are its key, round and user the upper half of its counter."""
         key = np.array([self._seed, purpose], dtype=np.uint64)
         counter = np.array([0, 0, round_number, self._user], dtype=np.uint64)
         return np.random.Generator(np.random.Philox(key=key, counter=counter))

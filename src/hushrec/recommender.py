@@ -83,7 +83,6 @@ class Recommender:
         return self._now(found, pandas=is_pandas(ratings))
 
     def _now(self, result: Result, *, pandas: bool = False) -> Self:
-        """Store the result of a new training, discard cached values, and return this recommender."""
         self._result, self._pandas = result, pandas
         for kept in ("_newcomer", "_training"):
             self.__dict__.pop(kept, None)

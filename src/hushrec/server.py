@@ -61,31 +61,22 @@ class Server:
         self.side = side
         self._most_attempts = most_attempts  # None: unlimited, because an operator sees the number of attempts
         self._members = set(members)
-        self._round_number = round_number
-        self._stage = Stage.IDLE
+        self.round_number = round_number  # of the open round or, between rounds, of the latest one; 0 before the first
+        self.stage = Stage.IDLE
         self._attempt = 0
         self._phase = 0  # index of the open phase in `side.phases`
         self._inbox: Inbox = {}
         self._reports: dict[Name, Any] = {}
 
     def __repr__(self) -> str:
-        return f"Server({self._stage.value}, round {self._round_number}, {len(self._reports)} reports)"
-
-    @property
-    def stage(self) -> Stage:
-        return self._stage
-
-    @property
-    def round_number(self) -> int:
-        """The number of the open round or of the latest one; 0 before the first."""
-        return self._round_number
+        return f"Server({self.stage.value}, round {self.round_number}, {len(self._reports)} reports)"
 
     @property
     def address(self) -> Address:
         """The open round, attempt and phase; raises `LocalProtocolError` if no round is open."""
-        if self._stage is not Stage.OPEN:
+        if self.stage is not Stage.OPEN:
             raise LocalProtocolError("no round is open. Start one first.")
-        return Address(self._round_number, self._attempt, self.side.phases[self._phase])
+        return Address(self.round_number, self._attempt, self.side.phases[self._phase])
 
     @property
     def reported(self) -> Mapping[Name, Any]:
@@ -99,7 +90,7 @@ class Server:
 
     def inbox(self, name: Name) -> Any | None:
         """Return the open phase's message to this device; None if there is none, or the device has reported."""
-        if self._stage is not Stage.OPEN or name in self._reports:
+        if self.stage is not Stage.OPEN or name in self._reports:
             return None
         return self._inbox.get(name)
 
@@ -116,24 +107,23 @@ class Server:
     # A round ---------------------------------------------------------------------------------------------------
 
     def start_round(self) -> None:
-        """Open the first phase of the next round."""
         self._next_stage(Event.START_ROUND)
         last = self.side.terms.max_rounds
-        if self._round_number >= last:
+        if self.round_number >= last:
             raise LocalProtocolError(f"the run is over: all {last} rounds have ended.")
         self._open_round(self.side.choose_members(self._members))
 
     def _open_round(self, members: Collection[Name]) -> None:
-        inbox = self.side.open(self._round_number + 1, 1, members)
-        self._round_number, self._attempt, self._phase = self._round_number + 1, 1, 0
+        inbox = self.side.open(self.round_number + 1, 1, members)
+        self.round_number, self._attempt, self._phase = self.round_number + 1, 1, 0
         self._inbox, self._reports = inbox, {}
         self._move(Event.START_ROUND)
 
     def check_asked(self, sender: Name, address: Address) -> None:
         """Raise `RemoteProtocolError` unless `address` names the open phase and this phase asks `sender` to report."""
-        if Event.RECEIVE not in NEXT_STAGE[self._stage]:
+        if Event.RECEIVE not in NEXT_STAGE[self.stage]:
             raise RemoteProtocolError(
-                f"no round is open; the last one was round {self._round_number}. Wait for the next round.",
+                f"no round is open; the last one was round {self.round_number}. Wait for the next round.",
                 code="phase-closed",
             )
         if address != self.address:
@@ -166,12 +156,11 @@ class Server:
 
         `kept` takes its place in `reported`. A report that the open phase does not ask for is ignored.
         """
-        if self._stage is Stage.OPEN and address == self.address and sender in self._inbox:
+        if self.stage is Stage.OPEN and address == self.address and sender in self._inbox:
             self._reports[sender] = kept
             self._move(Event.RECEIVE)
 
     def drop(self, sender: Name) -> None:
-        """Remove a device from the open phase, together with its report."""
         self._reports.pop(sender, None)
         self._inbox = {name: message for name, message in self._inbox.items() if name != sender}
 
@@ -211,12 +200,12 @@ class Server:
         asked = self._members if members is None else members
         self._open_round(asked)
         if attempt > 1:
-            self._attempt, self._inbox = attempt, self.side.open(self._round_number, attempt, asked)
+            self._attempt, self._inbox = attempt, self.side.open(self.round_number, attempt, asked)
 
     def _next_attempt(self, reason: str, members: Collection[Name]) -> None:
         if self._most_attempts is not None and self._attempt >= self._most_attempts:
-            raise LocalProtocolError(f"round {self._round_number} failed {self._attempt} times: {reason}")
-        inbox = self.side.open(self._round_number, self._attempt + 1, members)
+            raise LocalProtocolError(f"round {self.round_number} failed {self._attempt} times: {reason}")
+        inbox = self.side.open(self.round_number, self._attempt + 1, members)
         self._attempt, self._phase, self._inbox, self._reports = self._attempt + 1, 0, inbox, {}
         self._move(Event.CLOSE_PHASE)
 
@@ -224,32 +213,32 @@ class Server:
 
     def state(self) -> State:
         """Return the state of the server between two rounds, without its members; raise if a round is open."""
-        if self._stage is not Stage.IDLE:
+        if self.stage is not Stage.IDLE:
             raise LocalProtocolError("the state must be read while no round is open. Close all phases first.")
-        return {**self.side.state, "round_number": np.array(self._round_number)}
+        return {**self.side.state, "round_number": np.array(self.round_number)}
 
     def state_before(self) -> State:
         """Return the state from which the open attempt began, with the devices that earlier attempts found faulty."""
-        if self._stage is not Stage.OPEN or self._phase:
+        if self.stage is not Stage.OPEN or self._phase:
             raise LocalProtocolError("the initial state of an attempt must be read while its first phase is open.")
-        return {**self.side.state, "round_number": np.array(self._round_number - 1)}
+        return {**self.side.state, "round_number": np.array(self.round_number - 1)}
 
     def restore(self, state: State) -> None:
         """Continue from a state that `state` or `state_before` returned; no round is open afterwards."""
         self.side.restore({name: array for name, array in state.items() if name != "round_number"})
-        self._round_number = int(state["round_number"])
-        self._stage, self._inbox, self._reports = Stage.IDLE, {}, {}
+        self.round_number = int(state["round_number"])
+        self.stage, self._inbox, self._reports = Stage.IDLE, {}, {}
 
     # Transitions -----------------------------------------------------------------------------------------------
 
     def _next_stage(self, event: Event) -> Stage:
         try:
-            return NEXT_STAGE[self._stage][event]
+            return NEXT_STAGE[self.stage][event]
         except KeyError:
-            raise LocalProtocolError(f"a server that is {self._stage.value} cannot {event.value} now.") from None
+            raise LocalProtocolError(f"a server that is {self.stage.value} cannot {event.value} now.") from None
 
     def _move(self, event: Event) -> None:
-        self._stage = self._next_stage(event)
+        self.stage = self._next_stage(event)
 
 
 def _checked_order(reports: Iterable[tuple[Name, Any]]) -> Iterator[tuple[Name, Any]]:

@@ -38,14 +38,11 @@ def parse_header(header: str | None) -> Credentials:
     """Return the credentials in an Authorization header; raise `RemoteProtocolError` if its form is wrong."""
     match = _FORM.fullmatch(header or "")
     if match is None:
-        raise _unsigned("this request must have the header 'Authorization: Hushrec DEVICE:NONCE:SIGNATURE'.")
+        sentence = "this request must have the header 'Authorization: Hushrec DEVICE:NONCE:SIGNATURE'."
+        raise RemoteProtocolError(sentence, code="not-signed")
     if int(match[2]) > LARGEST_NONCE:
-        raise _unsigned(f"the nonce must be at most {LARGEST_NONCE}, got {match[2]}.")
+        raise RemoteProtocolError(f"the nonce must be at most {LARGEST_NONCE}, got {match[2]}.", code="not-signed")
     return Credentials(match[1], int(match[2]), base64.urlsafe_b64decode(match[3] + "=="))
-
-
-def _unsigned(sentence: str) -> RemoteProtocolError:
-    return RemoteProtocolError(sentence, code="not-signed")
 
 
 @dataclass(frozen=True)
@@ -58,7 +55,6 @@ class Request:
 
     @cached_property
     def digest(self) -> bytes:
-        """The SHA-256 of the body."""
         return hashlib.sha256(self.body).digest()
 
     def signed_text(self, run_id: str, device: str, nonce: int) -> bytes:
@@ -94,7 +90,6 @@ class DeviceKey:
         return self._secret.public_key().public_bytes_raw()
 
     def sign(self, request: Request, *, run_id: str, device: str, nonce: int) -> Credentials:
-        """Sign a request; return the credentials for its Authorization header."""
         signature = self._secret.sign(request.signed_text(run_id, device, nonce))
         return Credentials(device, nonce, signature)
 

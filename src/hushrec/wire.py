@@ -149,11 +149,7 @@ def _decoded(body: bytes | msgspec.Raw, form: type[Any], name: str) -> Any:
 
 @functools.cache
 def _form(message: type, tag: str | None, *, top: bool = False) -> _Form:
-    """Return the encoding of a message class, derived from its fields.
-
-    `tag` is None for a class that is always a field of one type in another message. With `top`, the version is
-    included.
-    """
+    """Return the encoding of a message class; `tag` is None for one that is always a field of another message."""
     hints = typing.get_type_hints(message, include_extras=True)
     parts = {field.name: _part(hints[field.name]) for field in dataclasses.fields(message)}
     fields: list[Any] = [("version", int, 0)] if top else []

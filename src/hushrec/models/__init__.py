@@ -52,7 +52,7 @@ def _vector_options(factors: int, step: float, described: str | None = None) -> 
         Option(
             "step",
             float,
-            "First step size, times the number of ratings (sdcf: of reports in a round).",
+            "First step size, times the number of ratings (sdcf: of gradients in a round).",
             step,
             described,
         ),

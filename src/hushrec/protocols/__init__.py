@@ -31,10 +31,7 @@ def find_protocol(name: str) -> Protocol:
 
 
 def default_protocol(model: str | None) -> str:
-    """Return the name of the protocol to use when none is given: `masked` if it supports the model, else `sdcf`.
-
-    If neither supports the model, or the model is None, return `masked`.
-    """
+    """Return the protocol to use when none is given: the first of `DEFAULTS` that supports the model, or the first."""
     supporting = [protocol.name for protocol in DEFAULTS if model is None or model in protocol.models]
     return (supporting or [DEFAULTS[0].name])[0]
 

@@ -84,10 +84,7 @@ class ConfiguredProtocol(ABC):
 
     @abstractmethod
     def make_terms(self, fleet: Fleet, options: Mapping[str, Any]) -> Any:
-        """Return the terms of a run, which every device accepts when it joins; `max_rounds` is their last round.
-
-        Raise `ParameterError` if an option is impossible, or the budget of a device cannot be met.
-        """
+        """Return the terms of a run, with `max_rounds`; raise `ParameterError` if an option or budget is impossible."""
 
     @abstractmethod
     def statement(self, spending: Spending) -> dict[str, Any]:
@@ -102,10 +99,7 @@ class ConfiguredProtocol(ABC):
 
     @abstractmethod
     def make_device(self, terms: Any, model: Any) -> DeviceSide:
-        """Return the device's side of a run under these terms.
-
-        Raise `RemoteProtocolError` or `ParameterError` for terms that a device with these options must not accept.
-        """
+        """Return the device's side of a run; raise an error for terms that it must not accept with these options."""
 
     def check_terms(self, terms: Any) -> None:
         """Raise `ParameterError` for terms that a device with these options must not accept; needs no catalogue."""

@@ -6,16 +6,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class FleetSize:
-    """The measured test RMSE of a run with `devices` devices, and of two baselines for the same people.
-
-    Baseline `own_mean` predicts each person's own mean rating and needs no server. Baseline `bias` is the bias model,
-    trained on all ratings in one place. `data` is the name of the data set.
-    """
+    """The measured test RMSE of a run with `devices` devices, and of two baselines for the same people."""
 
     devices: int
     rmse: float
-    own_mean: float
-    bias: float
+    own_mean: float  # of predicting each person's own mean rating, which needs no server
+    bias: float  # of the bias model, trained on all ratings in one place
     data: str = "MovieLens 100K"
 
 
@@ -26,10 +22,7 @@ def smallest_that_pays(measured: Sequence[FleetSize]) -> int:
 
 
 def sentence_of(measured: Sequence[FleetSize], n_devices: float) -> str:
-    """Return one or two sentences about the accuracy to expect with `n_devices` devices, for the pages of a run.
-
-    `measured` has the measured runs, sorted by number of devices.
-    """
+    """Return sentences about the accuracy to expect with `n_devices` devices; `measured` is sorted by `devices`."""
     pays_from = smallest_that_pays(measured)
     size = ([measured[0]] + [size for size in measured if size.devices <= n_devices])[-1]  # the most up to n_devices
     verdict = "more" if size.rmse < size.own_mean else "less"

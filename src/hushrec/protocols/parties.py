@@ -90,17 +90,11 @@ class DeviceSide(ABC):
 
     @abstractmethod
     def report(self, private: Private, address: Address, message: Any, draws: Any = None) -> Report:
-        """Return the device's report in reply to a message; raise `RemoteProtocolError` if it breaks the terms.
-
-        `draws` replaces the random draws in tests.
-        """
+        """Return the report in reply to a message; raise `RemoteProtocolError` for a broken one. Tests give `draws`."""
 
     @abstractmethod
     def predict(self, private: Private, public: Arrays) -> FloatArray:
-        """Return the predicted rating of every item, `(n_items,)`, from the public table and the person's ratings.
-
-        Ratings are on the scale 1 to 5; some models predict values outside it. A model that ranks returns scores.
-        """
+        """Return the predicted rating of every item, `(n_items,)`, about 1 to 5; a model that ranks returns scores."""
 
     def rank(self, public: Arrays, predictions: FloatArray) -> FloatArray:
         """Return the score of every item, `(n_items,)`; recommendation lists start with the largest score."""
@@ -128,10 +122,7 @@ class DeviceSide(ABC):
         return False
 
     def lacks(self, private: Private, message: Any) -> bool:
-        """Return whether this device must fetch another public table before it can reply to this message.
-
-        Raise `RemoteProtocolError` for a message that the device refuses, whatever its public table.
-        """
+        """Return whether this device must fetch another public table before it can reply; raise if it never replies."""
         return False
 
     def spent(self, state: State) -> dict[str, float]:
@@ -189,7 +180,7 @@ class ServerSide(ABC):
     """
 
     phases: tuple[str, ...]
-    n_expected: int | None = None  # set by `expect`
+    n_expected: int | None = None  # devices that will probably report in the next round: those seen lately
     run_id: str = ""  # set by `sign_as`
     secret: bytes = b""  # the server's private key, set by `sign_as`
 
@@ -258,10 +249,6 @@ class ServerSide(ABC):
     def add_items(self, count: int, *, rng: RandomStream) -> None:
         """Append `count` items to the catalogue; raise `ParameterError` unless `can_grow`. Items are never removed."""
         raise ParameterError("items cannot be added to a run of this protocol. Start a new run.")
-
-    def expect(self, n_devices: int) -> None:
-        """Set how many devices will probably report in the next round: in a network run, those seen lately."""
-        self.n_expected = n_devices
 
     @abstractmethod
     def open(self, round_number: int, attempt: int, members: Collection[Name]) -> Inbox:

@@ -22,37 +22,27 @@ REFERENCE = "hushrec.engines.reference:ReferenceEngine"  # can run every protoco
 
 @dataclass(frozen=True)
 class ServerKnowledge:
-    """Sentences about what a server that stores everything it receives can and cannot know about a person.
-
-    `risk` and `choice` are shown to a person who is about to join; `choice` says what the person's budget limits.
-    """
+    """Sentences about what a server that stores everything it receives can and cannot know about a person."""
 
     can: tuple[str, ...] = ()
     cannot: tuple[str, ...] = ()
-    risk: str = "What a server can find out is listed below."
-    choice: str = "Choose how much your reports may reveal."
+    risk: str = "What a server can find out is listed below."  # shown to a person who is about to join
+    choice: str = "Choose how much your reports may reveal."  # shown there too: what the person's budget limits
 
 
 @dataclass(frozen=True)
 class Wording:
-    """The functions that describe the `budget` of a run's result in a few words, for tables and figures.
-
-    `in_label` lists the keys of the budget whose values `label` shows.
-    """
+    """The functions that describe the `budget` of a run's result in a few words, for tables and figures."""
 
     label: Callable[[Mapping[str, Any]], str]  # the protocol with the numbers that distinguish its settings
     protects: Callable[[Mapping[str, Any]], str]  # what is protected, and how much
     numbers: Callable[[Mapping[str, Any]], list[str]]  # the numbers with their units, one sentence each
-    in_label: tuple[str, ...] = ("epsilon",)
+    in_label: tuple[str, ...] = ("epsilon",)  # keys of the budget whose values `label` shows
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """The declaration of a protocol: its options and models, the texts about it, and where its code is.
-
-    The fields `implementation`, `parts_engine`, `costs`, `quick_attacks` and `auditor` and the values of `engines` are
-    import paths.
-    """
+    """The declaration of a protocol: its options and models, the texts about it, and the import paths of its code."""
 
     name: str
     summary: str  # what leaves a device, in a few words

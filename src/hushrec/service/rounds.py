@@ -291,7 +291,7 @@ class Rounds(RunCopy):
             server.side.add_items(missing, rng=SystemRandomness().stream(Purpose.ITEM_VECTORS))
         server.replace_members(self.registry.entitled(server.round_number + 1))
         expected = self.count_present(server.round_number + 1)
-        server.side.expect(expected)
+        server.side.n_expected = expected
         server.start_round()
         offer = grown(self.offer, server)
 

@@ -103,7 +103,7 @@ def rebuild(connection: sa.Connection, row: sa.Row[Any]) -> Server:
     members = () if row.members is None else msgspec.msgpack.decode(row.members)
     server = Server(side, members, round_number=round_number, most_attempts=None)
     if row.attempt:
-        side.expect(row.expected)
+        side.n_expected = row.expected
         server.resume_round(attempt=row.attempt, members=members)
         _close_until(connection, server, row.phase)
     return server

@@ -8,10 +8,9 @@ from hushrec.data.ratings import Ratings
 from hushrec.evaluate import auc_of_ranks, held_out_ranks, list_metrics, ranking_metrics, rating_metrics
 from hushrec.models.baselines import rating_baselines
 from hushrec.models.predictor import Predictor
-from hushrec.simulation.lists import LIKED, list_scores
 from hushrec.simulation.results import Result, from_json
 from hushrec.simulation.settings import Settings
-from hushrec.simulation.tasks import Profiles, Scorer, by_user, same_for_all
+from hushrec.simulation.tasks import LIKED, Profiles, Scorer, by_user, list_scores, same_for_all
 
 Metrics = dict[str, float]
 
@@ -32,10 +31,8 @@ def held_out_metrics(
     """Return the metrics of a run on given test ratings; the arrays have one row per rating.
 
     `own` holds the training ratings. `users` and `items` are positions in the run's data, or -1 if unknown in training.
-    `values` holds the true and `predicted` the predicted ratings, on the file's scale; `predicted` is None for a model
-    that ranks. All rows count in RMSE and MAE. The ranking metrics leave out rows with an unknown user or item, rows
-    that were also in the training part and, for a model that predicts ratings, ratings below the upper quarter of the
-    scale.
+    `values` and `predicted` are on the file's scale; `predicted` is None for a model that ranks. The ranking metrics
+    leave out rows that no list could contain and, for a model that predicts ratings, ratings below the upper quarter.
     """
     errors = {} if predicted is None or values is None else rating_metrics(predicted, values)
     liked = np.ones(len(users), dtype=np.bool_)
@@ -48,8 +45,7 @@ def held_out_metrics(
 def row_aucs(predictor: Predictor, own: Profiles, users: IntArray, items: IntArray) -> FloatArray:
     """Return, for each test row, the AUC of its item among all items that its user did not rate in training.
 
-    `own` holds the training ratings; `users` and `items` have one entry per row, -1 if unknown in training. The AUC is
-    NaN if the user or the item is unknown, or if the row was in the training part.
+    It is NaN for a row that no list could contain.
     """
     known = _may_be_listed(own, users, items)
     found = np.full(len(users), np.nan)
@@ -91,10 +87,7 @@ def _scorer(predictor: Predictor, own: Profiles) -> Scorer:
 
 
 def _lists_of(score: Scorer, own: Profiles, users: IntArray, items: IntArray) -> Metrics:
-    """Return AUC, precision, recall and NDCG at 10 for test items, if each user's list is sorted by `score`.
-
-    `own` holds the training ratings, whose items the lists leave out.
-    """
+    """Return AUC, precision, recall and NDCG at 10 for test items, if each user's list is sorted by `score`."""
     if len(users) == 0:
         return {}
     starts, rows = by_user(users, items, len(own.starts) - 1)

@@ -30,10 +30,7 @@ class Stored:
 
 
 class DiskCrew:
-    """A `Crew` (workers that compute the parts of a run) that computes one part after the other in this process.
-
-    Each part has about `ratings_at_once` ratings, and only one part is in memory at a time.
-    """
+    """A `Crew` that computes one part after the other in this process, each with about `ratings_at_once` ratings."""
 
     def __init__(self, scratch: Path, ratings_at_once: int = RATINGS_AT_ONCE) -> None:
         self._scratch, self._ratings_at_once = scratch, ratings_at_once

@@ -25,8 +25,7 @@ from hushrec.models import find_model
 from hushrec.models.predictor import Predictor
 from hushrec.protocols import find_protocol
 from hushrec.scale import HIGHEST, LOWEST
-from hushrec.simulation.lists import STRENGTH, list_scores
-from hushrec.simulation.tasks import Profiles
+from hushrec.simulation.tasks import STRENGTH, Profiles, list_scores
 
 ATTRIBUTE = "attribute "
 Profile = Mapping[str, float] | Collection[str]  # items with ratings, or items alone
@@ -300,7 +299,6 @@ def _best(scores: FloatArray, rated: IntArray, n: int) -> IntArray:
 
 
 def _items_table(ratings: Ratings) -> pl.DataFrame:
-    """Return a table of item ids, titles and public attributes; the names of attributes get the prefix `ATTRIBUTE`."""
     titles = ratings.titles if ratings.titles is not None else [None] * ratings.n_items
     table = pl.DataFrame({"item": ratings.item_ids, "title": titles}, schema={"item": pl.String, "title": pl.String})
     if ratings.attributes is None:
@@ -309,7 +307,6 @@ def _items_table(ratings: Ratings) -> pl.DataFrame:
 
 
 def _read_ratings(record: dict[str, Any], model: dict[str, Any], table: pl.DataFrame) -> Ratings:
-    """Return the ratings stored in a run folder, from its record, its arrays and its table of items."""
     ids = table["item"].to_list()
     titles = None if table["title"].is_null().all() else table["title"].to_list()
     columns = [column for column in table if column.name.startswith(ATTRIBUTE)]
@@ -382,10 +379,7 @@ def save_final_model(folder: str | Path, final: Result) -> None:
 
 
 def load_final_model(folder: str | Path, measured: Result) -> Result | None:
-    """Return the result that `save_final_model` stored in a run folder, or None if the folder has no readable one.
-
-    `measured` is the folder's own result, which has the same ratings.
-    """
+    """Return the result that `save_final_model` stored beside the result `measured`, or None if it is not readable."""
     try:
         with np.load(Path(folder) / FINAL_FILE, allow_pickle=False) as arrays:
             model = {name: arrays[name] for name in arrays.files}

@@ -25,10 +25,9 @@ from hushrec.simulation.checkpoints import (
     load_checkpoint,
     save_checkpoint,
 )
-from hushrec.simulation.lists import LIKED
 from hushrec.simulation.results import Result, to_json
 from hushrec.simulation.settings import Settings
-from hushrec.simulation.tasks import Task
+from hushrec.simulation.tasks import LIKED, Task
 from hushrec.simulation.training_problem import AnyProblem, make_problem
 from hushrec.simulation.verdict import verdict
 
@@ -121,7 +120,6 @@ class Keep:
         save_checkpoint(checkpoint_path(self.folder, run.settings.protocol), checkpoint)
 
     def forget(self, run: "Run") -> None:
-        """Remove the checkpoint of a run, after the run has diverged."""
         if self.folder is not None:
             checkpoint_path(self.folder, run.settings.protocol).unlink(missing_ok=True)
 
@@ -137,11 +135,7 @@ class Best:
 
 
 class Run:
-    """A training run: its task, its engine, and its learning curve.
-
-    `keep` is its checkpoint policy, and `remark` is called with notes for the user. If the run is only a comparison for
-    another run, `asked` holds that other run's settings.
-    """
+    """A training run: its task, its engine, and its learning curve; a comparison for another run has its `asked`."""
 
     def __init__(
         self,
@@ -154,7 +148,7 @@ class Run:
     ) -> None:
         self.ratings = settings.among_items(ratings)
         self.settings = settings
-        self.asked = settings if asked is None else asked
+        self.asked = settings if asked is None else asked  # the settings of the folder's run
         self.keep = Keep() if keep is None else keep
         self.remark = remark
         self.task = settings.make_task(ratings)
@@ -164,7 +158,6 @@ class Run:
         self._begin()
 
     def _begin(self) -> None:
-        """Reset the run to its state before the first round."""
         problem = task_problem(self.validation or self.task, self.settings)
         self.engine = make_engine(self.settings.chosen_engine, problem, remark=self.remark)
         self.curve: list[dict[str, float]] = []
@@ -172,10 +165,7 @@ class Run:
         self.seconds = 0.0
 
     def begin_again(self, tried: list[dict[str, float]]) -> None:
-        """Reset the run with a smaller step than the last one in `tried`; do nothing if `tried` is empty.
-
-        `tried` holds the steps at which the run diverged, each with the round in which it diverged.
-        """
+        """Reset the run with a smaller step than the last of those at which it diverged, if it did."""
         if tried:
             self.tried = tried
             self.settings = self.settings.replace(step=tried[-1]["step"] / SMALLER)
@@ -189,8 +179,8 @@ class Run:
     def train(self, progress: Progress | None) -> None:
         """Run all rounds, or until early stopping, and measure after each round.
 
-        `progress` is called after each round. A run that diverges starts again with a smaller step. If the model has
-        no step, if the step was given as a setting, or if all tries fail, `Diverged` is raised.
+        A run that diverges starts again with a smaller step, unless the model has none or the step was given; after
+        `MOST_TRIES` it raises `Diverged`.
         """
         self.keep.restore(self)
         while True:
@@ -296,10 +286,7 @@ class Run:
         return self.engine.problem.budget(self.engine.round_number, self.engine.losses())
 
     def result(self, comparisons: dict[str, dict[str, Any]], *, interrupted: bool, seconds_in_all: float) -> Result:
-        """Return the run's result, whose record includes the `comparisons` that `compare` returned.
-
-        `seconds_in_all` is the time since the run was started or resumed, including measurements and comparisons.
-        """
+        """Return the run's result; `seconds_in_all` includes measurements and comparisons."""
         engine, settings, ratings, predictor = self.engine, self.settings, self.ratings, self.predictor()
         split, scale = self.task.split, self.task.scale
         held_out = 0 if self.validation is None else len(self.validation.split.test)

@@ -27,10 +27,7 @@ COMMON = (
 
 
 class ModelSettings(TypedDict, total=False):
-    """The keyword arguments of a recommender, for type checkers: settings, and options of models and protocols.
-
-    A test compares them with the declarations. Options of plug-ins go into `options`.
-    """
+    """The keyword arguments of a recommender, for type checkers; a test compares them with the declarations."""
 
     model: str | None
     protocol: str | None
@@ -59,7 +56,7 @@ class ModelSettings(TypedDict, total=False):
     own_epsilon: float | None
     reserve: float | None
     evaluation: float | None
-    options: Mapping[str, Any] | None
+    options: Mapping[str, Any] | None  # of plug-ins
 
 
 def flat(settings: ModelSettings) -> dict[str, Any]:
@@ -187,7 +184,6 @@ class Settings:
         return DEFAULT_ENGINE if DEFAULT_ENGINE in allowed else allowed[0]
 
     def _engines(self) -> list[str]:
-        """Return the names of the engines that support both the protocol and the model."""
         own = self.declared_model.engines
         return [name for name in self.declared.engines if not own or name in own]
 
@@ -222,7 +218,6 @@ class Settings:
         return rating_task(ratings, self.split_seed, final=self.final)
 
     def make_protocol(self) -> ConfiguredProtocol:
-        """Return the protocol configured with its options; raise if a budget is invalid."""
         made: ConfiguredProtocol = self.declared.configure(self.given, self.model)
         return made
 

@@ -36,10 +36,7 @@ def _fifth(n_ratings: int, seed: int) -> BoolArray:
 
 @lru_cache(maxsize=1)
 def _places(n_ratings: int, seed: int) -> IntArray:
-    """Return the position of each row in a random order of all rows.
-
-    `leave_one_out` holds out the rating of each person that comes first in this order.
-    """
+    """Return the position of each row in a random order of all rows; `leave_one_out` holds out each person's first."""
     places = np.empty(n_ratings, np.int64)
     places[np.random.default_rng(seed).permutation(n_ratings)] = np.arange(n_ratings)
     return places
@@ -58,10 +55,7 @@ class ShardPart:
     public: AnyProblem | None = None  # the training problem without ratings
 
     def read(self) -> tuple[IntArray, IntArray, FloatArray, BoolArray]:
-        """Return users (numbered from 0), items, values on the file's scale, and a mask of test rows.
-
-        Rows are sorted by user and item. All values are 1 if the model ranks.
-        """
+        """Return users (from 0), items, values on the file's scale (1 in a ranking), and which rows are test rows."""
         own = self.shards.read(self.first, self.stop)
         users = np.repeat(np.arange(self.stop - self.first), np.diff(own.starts))
         values = np.ones(len(users)) if self.scale is None or own.values is None else own.values

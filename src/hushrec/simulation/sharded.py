@@ -98,10 +98,7 @@ def _crew(engine: str, ratings_at_once: int | None) -> Iterator[Crew]:
 
 
 class ShardedRun:
-    """A training run on shards. This object holds counts and sums of ratings; only the workers of `crew` read ratings.
-
-    On engine `cpu` the workers run in this process, one after the other.
-    """
+    """A training run on shards. This object holds counts and sums; only the workers of `crew` read ratings."""
 
     def __init__(self, shards: Shards, settings: Settings, crew: Crew, remark: Remark | None) -> None:
         self.shards, self.settings, self.crew = shards, settings, crew
@@ -119,7 +116,6 @@ class ShardedRun:
         return ShardPart(self.shards, first, stop, self.ratings.places, self._scale, self._hold_out, self._public)
 
     def _see_everything(self) -> Seen:
-        """Return counts and sums over all training ratings, from one pass over the shards."""
         borders, crew = self.shards.borders, self.crew
         n_parts = min(len(borders) - 1, crew.n_parts(self.shards.n_ratings))
         cuts = borders[np.arange(n_parts + 1) * (len(borders) - 1) // n_parts]
@@ -156,7 +152,12 @@ class ShardedRun:
     def record(self, seconds_in_all: float) -> dict[str, Any]:
         """Return the record of the run, which has those entries of a `train` record that are known for shards."""
         settings, engine, seen = self.settings, self.engine, self.seen
-        metrics, baselines = ({}, {}) if settings.final else self._measured()
+        metrics: dict[str, float] = {}
+        baselines: dict[str, dict[str, float]] = {}
+        if not settings.final:
+            among = None if self._scale is not None else Candidates(self.ratings)
+            accuracy = Accuracy(self.crew, len(engine.borders) - 1, seen, among)
+            metrics, baselines = accuracy.measured(engine.users_of_parts, engine.public())
         record = {
             "dataset": self.ratings.name,
             "model": settings.model,
@@ -196,13 +197,6 @@ class ShardedRun:
             "bytes_per_client_round": engine.bytes_per_client_round(),
         }
         return {**record, "verdict": verdict(record)}
-
-    def _measured(self) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
-        """Return the test metrics of the model, and those of each non-personal model by name."""
-        engine = self.engine
-        among = None if self._scale is not None else Candidates(self.ratings)
-        accuracy = Accuracy(self.crew, len(engine.borders) - 1, self.seen, among)
-        return accuracy.measured(engine.users_of_parts, engine.public())
 
 
 def _as_it_is(part: ShardPart) -> ShardPart:

@@ -31,8 +31,7 @@ class Accuracy:
     def measured(self, users: list[Any] | None, public: Arrays) -> tuple[Metrics, dict[str, Metrics]]:
         """Return the test metrics of the model, and those of each non-personal model by name.
 
-        `users` holds a reference to the user vectors of each part, which `Crew.get` resolves, or is None if the
-        protocol has no user vectors. `public` is the public table.
+        `users` refers to the user vectors of each part; None if the protocol has none. `public` is the public table.
         """
         seen = self._seen._replace(by_person=np.empty(0, np.int64))
         biases = None if self._among is not None else self.item_biases()
@@ -95,10 +94,7 @@ def _spread(problem: AnyProblem, values: FloatArray) -> FloatArray:
 
 
 def own_sums(problem: AnyProblem, values: FloatArray) -> FloatArray:
-    """Return, for each person, the sum of their `values` divided by (number of ratings + `BIAS_PENALTY`).
-
-    `values` has one number per rating.
-    """
+    """Return, for each person, the sum of their `values`, one per rating, over (number of ratings + `BIAS_PENALTY`)."""
     who = np.repeat(np.arange(problem.n_users), problem.rated_counts)
     return np.asarray(np.bincount(who, values, problem.n_users) / (problem.rated_counts + BIAS_PENALTY))
 
@@ -109,8 +105,7 @@ def measure(
     """Return one part's contribution to the test metrics, by name of the model ("model", "popularity", "bias", …).
 
     For a model that predicts ratings it is Σ e², Σ |e| and the number of errors e, otherwise the ranks of test items.
-    `users` are this part's user vectors, `public` is the public table, `seen` holds counts and sums over all parts,
-    `among` the candidate items of a model that ranks, and `biases` the item biases of the bias model.
+    `users` are this part's user vectors, `seen` holds counts and sums over all parts.
     """
     part: ShardPart = worker.part
     problem, (who, items, values, held) = part.load(), part.read()

@@ -18,10 +18,7 @@ def in_one_line(result: Result) -> str:
 
 
 def as_html(result: Result | None, shown: str) -> str:
-    """Return an HTML summary: protocol, metrics beside the baselines, budget, and what the budget does not cover.
-
-    If `result` is None, the summary is the text `shown` with a note that nothing is fitted yet.
-    """
+    """Return an HTML summary of a result; if there is none, the text `shown` with a note that nothing is fitted yet."""
     if result is None:
         return f"<code>{escape(shown)}</code> (not fitted)"
     record = result.record

@@ -11,11 +11,14 @@ from hushrec.arrays import FloatArray, IntArray
 from hushrec.data.ratings import Ratings, Scale
 from hushrec.data.splits import Split, everything, leave_one_out, random_split, validation_split
 from hushrec.errors import DataError, ParameterError
-from hushrec.evaluate import list_metrics, ranking_metrics, rating_metrics
+from hushrec.evaluate import list_metrics, ranking_metrics, rating_metrics, shrink
 from hushrec.models.baselines import rating_baselines
 from hushrec.models.cold import own_means
 from hushrec.models.predictor import Predictor
-from hushrec.simulation.lists import LIKED, list_scores
+from hushrec.scale import HIGHEST, LOWEST
+
+STRENGTH = 100.0  # weight of the person's own mean, in ratings (docs/decisions/0014-support-of-lists.md)
+LIKED = 4.0  # the lowest rating that counts as liked, on the scale 1 to 5: the upper quarter of any scale
 
 Metrics = dict[str, float]
 Scorer = Callable[[IntArray], FloatArray]
@@ -38,10 +41,7 @@ class Candidates:
 
 @dataclass(frozen=True, eq=False)
 class Profiles:
-    """Ratings by user: user i rated `items[starts[i]:starts[i + 1]]`, ascending, as `values` on the scale 1 to 5.
-
-    `support`, `(n_items,)`, is the number of ratings of each item.
-    """
+    """Ratings by user: user i rated `items[starts[i]:starts[i + 1]]`, ascending, as `values` on the scale 1 to 5."""
 
     starts: IntArray = field(repr=False)  # (n_users + 1,)
     items: IntArray = field(repr=False)
@@ -50,7 +50,6 @@ class Profiles:
 
     @staticmethod
     def of(users: IntArray, items: IntArray, values: FloatArray, n_users: int, n_items: int) -> "Profiles":
-        """Return the ratings grouped by user."""
         starts, rows = by_user(users, items, n_users)
         support = np.bincount(items, minlength=n_items).astype(np.float64)
         return Profiles(starts, items[rows], values[rows], support)
@@ -73,18 +72,22 @@ class _Task:
     split: Split
 
     def training(self) -> tuple[IntArray, IntArray, FloatArray]:
-        """Return users, items and values of the training part; values are mapped to 1 to 5, as on every device.
-
-        Without values, as in a ranking, all are 1.
-        """
+        """Return users, items and values of the training part: from 1 to 5, as on every device, or 1 in a ranking."""
         rows, values, scale = self.split.train, self.ratings.values, self.ratings.scale
         unit = np.ones(len(rows)) if values is None or scale is None else scale.to_unit(values[rows])
         return self.ratings.users[rows], self.ratings.items[rows], unit
 
     @cached_property
     def profiles(self) -> Profiles:
-        """The training ratings, grouped by user."""
         return Profiles.of(*self.training(), self.ratings.n_users, self.ratings.n_items)
+
+    def list_metrics(self, predictor: Predictor) -> Metrics:
+        """Return precision, recall and NDCG at 10 of the lists of `recommend`, unless `metrics` measures lists."""
+        return {}
+
+    def released_baselines(self, support: FloatArray | None) -> dict[str, Metrics]:
+        """Return the metrics of ranking by `support`, the noisy popularity that the run released, in a ranking."""
+        return {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +109,6 @@ class RatingTask(_Task):
         return rating_metrics(self.scale.from_unit(predictor.predict(users, items)), actual)
 
     def list_metrics(self, predictor: Predictor) -> Metrics:
-        """Return precision, recall and NDCG at 10 of the lists of `recommend`; empty if no test item is liked."""
         own = self.profiles
         return self.measure_lists(lambda users: list_scores(predictor, users, own.means, own.support))
 
@@ -123,10 +125,6 @@ class RatingTask(_Task):
         return list_metrics(
             among.scorer(score), starts, among.ranks[items[liked][rows]], own.starts, among.ranks[own.items]
         )
-
-    def released_baselines(self, support: FloatArray | None) -> dict[str, Metrics]:
-        """Return an empty dictionary: `support`, the noisy counts that a run released, cannot predict ratings."""
-        return {}
 
     def baselines(self) -> dict[str, Metrics]:
         """Return the metrics of the non-personal models on the same split, by name."""
@@ -156,15 +154,8 @@ class RankingTask(_Task):
         return ranking_task(self.ratings.rows(self.split.train), seed)
 
     def metrics(self, predictor: Predictor) -> Metrics:
-        """Return AUC, and hit rate, NDCG and recall at 10, with the test item ranked among all candidate items.
-
-        The candidates are the items with ratings (by anybody) that are not in the user's training part.
-        """
+        """Return AUC, and hit rate, NDCG and recall at 10, with the test item ranked among all candidate items."""
         return self._ranking(predictor.scores)
-
-    def list_metrics(self, predictor: Predictor) -> Metrics:
-        """Return an empty dictionary: `metrics` already measures lists."""
-        return {}
 
     def baselines(self) -> dict[str, Metrics]:
         """Return the metrics of ranking by popularity in the training part, and of a random order."""
@@ -172,7 +163,6 @@ class RankingTask(_Task):
         return {name: self._ranking(same_for_all(own)) for name, own in scores.items()}
 
     def released_baselines(self, support: FloatArray | None) -> dict[str, Metrics]:
-        """Return the metrics of ranking by `support`, the noisy popularity that the run released; empty if None."""
         return {} if support is None else {"private_popularity": self._ranking(same_for_all(support))}
 
     def _ranking(self, score: Scorer) -> Metrics:
@@ -184,16 +174,30 @@ class RankingTask(_Task):
 Task = RatingTask | RankingTask
 
 
+def list_scores(
+    predictor: Predictor, users: IntArray, own_means: FloatArray, support: FloatArray, strength: float = STRENGTH
+) -> FloatArray:
+    """Return the scores by which the lists of `users` are sorted, `(len(users), n_items)`, on the scale 1 to 5.
+
+    Models of vectors do not know how certain their predictions are, and their lists would fill up with items that have
+    only a few ratings. Their predictions are therefore shrunk toward the person's own mean rating (`evaluate.shrink`),
+    which has the weight of `strength` ratings. The number of ratings per item is assumed to be public, like a shop's
+    sales figures; no gradient protocol sends it to devices.
+    """
+    scores = predictor.scores(users)
+    if strength == 0 or predictor.deviations(int(users[0])) is not None:
+        return scores
+    center = own_means[users]
+    return shrink(scores, np.where(np.isnan(center), (LOWEST + HIGHEST) / 2, center), support, strength)
+
+
 def same_for_all(scores: FloatArray) -> Scorer:
     """Return a function that gives every user the same score of each item."""
     return lambda users: np.tile(scores, (len(users), 1))
 
 
 def rating_task(ratings: Ratings, split_seed: int, *, final: bool = False) -> RatingTask:
-    """Return the task for models that predict ratings; raise `ParameterError` if the ratings have no values.
-
-    With `final`, nothing is held out.
-    """
+    """Return the task for models that predict ratings; with `final`, nothing is held out."""
     if ratings.values is None or ratings.scale is None:
         raise ParameterError(
             "ratings must have values, because this model predicts them, but the file has none. Use --model audience."
@@ -205,10 +209,7 @@ def rating_task(ratings: Ratings, split_seed: int, *, final: bool = False) -> Ra
 def ranking_task(
     ratings: Ratings, split_seed: int, at_least: float | None = None, *, final: bool = False
 ) -> RankingTask:
-    """Return the task for models that rank items, which learn from which items were rated and not from the values.
-
-    With `at_least`, only ratings of `at_least` and above count. With `final`, nothing is held out.
-    """
+    """Return the task for models that rank items, of the ratings from `at_least` up; with `final`, none is held out."""
     ratings = without_values(ratings, at_least)
     split = everything(ratings.n_ratings) if final else leave_one_out(ratings, split_seed)
     if len(split.test) == 0 and not final:
@@ -220,10 +221,7 @@ def ranking_task(
 
 
 def without_values(ratings: Ratings, at_least: float | None = None) -> Ratings:
-    """Return the ratings without their values; users and items keep their positions.
-
-    With `at_least`, only ratings of `at_least` and above are kept.
-    """
+    """Return the ratings, or those of `at_least` and above, without values; users and items keep their positions."""
     if ratings.values is None or ratings.scale is None:
         if at_least is not None:
             raise ParameterError("at_least must not be given for a file without rating values. Leave it out.")

@@ -20,7 +20,6 @@ class TrainingProblem(Generic[ModelT, ProtocolT, TermsT]):
     """A training problem: ratings by user on the scale 1 to 5, with the model, the protocols and the terms of the run.
 
     User i rated `items[starts[i]:starts[i + 1]]`, ascending. `protocols` has one entry for all users, or one per user.
-    In a part of a larger problem, `first_user` is the number of the part's first user in the whole problem.
     """
 
     n_users: int
@@ -48,17 +47,14 @@ class TrainingProblem(Generic[ModelT, ProtocolT, TermsT]):
         )
 
     def protocol(self, user: int) -> ProtocolT:
-        """Return the protocol of this user's device, configured with the user's budgets."""
         return self.protocols[0] if len(self.protocols) == 1 else self.protocols[user]
 
     def profile(self, user: int | np.integer[Any]) -> tuple[IntArray, FloatArray]:
-        """Return one user's rated items, in increasing order, and the ratings."""
         rows = slice(self.starts[user], self.starts[user + 1])
         return self.items[rows], self.values[rows]
 
     @property
     def rated_counts(self) -> IntArray:
-        """The number of ratings of each user, `(n_users,)`."""
         return np.diff(self.starts)
 
     @property
@@ -67,10 +63,7 @@ class TrainingProblem(Generic[ModelT, ProtocolT, TermsT]):
         return _active(self.rated_counts, self.n_items, self.model, self.protocols)
 
     def budget(self, rounds: int, losses: Mapping[str, FloatArray]) -> dict[str, Any]:
-        """Return the budget statement of a result: the cost of `rounds` rounds, its unit, and what is not covered.
-
-        `losses` holds the measured privacy losses by name, with one entry per user.
-        """
+        """Return the budget statement of a result after `rounds` rounds; `losses` are measured, by name and user."""
         active = self.active_users
         own = self.protocols if len(self.protocols) == 1 else [self.protocols[user] for user in active]
         measured = {name: values[active] for name, values in losses.items()}
@@ -93,10 +86,7 @@ def make_problem(
     seed: int = 0,
     **options: Any,
 ) -> TrainingProblem[ModelT, ProtocolT, Any]:
-    """Return the training problem: the ratings grouped by user, and the terms that follow from `options`.
-
-    `users`, `items` and `values` have one entry per rating. `options` are settings such as `rounds` and `step`.
-    """
+    """Return the training problem: the ratings grouped by user, and the terms that follow from `options`."""
     if len(users) == 0:
         raise ParameterError("ratings must hold at least one rating for training, got none. Give more data.")
     order = np.lexsort((items, users))
@@ -123,10 +113,7 @@ def settle_terms(
     seed: int = 0,
     **options: Any,
 ) -> Any:
-    """Return the terms of a run, given how many items each user rated; raise if a user's budget is impossible.
-
-    `options` are settings such as `rounds` and `step`.
-    """
+    """Return the terms of a run, given how many items each user rated; raise if a user's budget is impossible."""
     if len(protocols) not in (1, len(rated_counts)):
         raise ParameterError(
             f"protocols must hold one entry for all users or one for each of the {len(rated_counts)}, got"

@@ -13,10 +13,7 @@ PAST_ITS_BEST = 0.002  # relative deterioration since the best round
 
 
 def verdict(record: Record) -> str:
-    """Return sentences that compare the run with the best non-personal model on its split, and advise what to try.
-
-    The result is empty if nothing was measured.
-    """
+    """Return a comparison of the run with the best non-personal model, and advice; empty if nothing was measured."""
     measure = next((name for name in HEADLINES if name in record["metrics"]), None)
     if measure is None:
         return ""

@@ -80,9 +80,7 @@ class GradientDevice(DeviceSide):
                 f" numbers, got {len(terms.user_regularization)} and {len(terms.item_regularization)}."
                 " The device does not join."
             )
-        self._protocol = protocol
-        self._terms = terms
-        self._model = model
+        self._protocol, self._terms, self._model = protocol, terms, model
 
     def new_state(self, randomness: Randomness) -> State:
         return {
@@ -213,10 +211,8 @@ class _DeviceRound:
     def __init__(
         self, protocol: "GradientProtocol", model: MatrixFactorization, private: Private, announcement: ItemVectors
     ) -> None:
-        self._protocol = protocol
-        self._model = model
-        self._private = private
-        self._items = private.items
+        self._protocol, self._model = protocol, model
+        self._private, self._items = private, private.items
         self._user_vector = np.asarray(private.state["user_vector"], dtype=np.float64)
         self._table, self._terms = announcement.item_vectors, announcement.terms
         self._max_norm = announcement.max_report_norm
@@ -345,8 +341,7 @@ class _DeviceRound:
     def _both_ends(self, partners: IntArray) -> tuple[IntArray, IntArray]:
         """Return the items of all pairs of this round, in ascending order, and the partner of each item.
 
-        `partners` has the unrated partner of each rated item. An unrated item in several pairs appears once, with the
-        first of its rated partners.
+        An unrated item in several pairs appears once, with the first of its rated partners.
         """
         drawn, first = np.unique(partners, return_index=True)
         items = np.concatenate([self._items, drawn])
@@ -358,8 +353,7 @@ class _DeviceRound:
 def scaled_down(gradients: FloatArray, max_norm: float | None) -> FloatArray:
     """Return the gradients of a report, all multiplied by one factor if their joint norm is above `max_norm`.
 
-    The joint norm is then `max_norm`; None means no limit. The gradients already contain their noise, so scaling is
-    post-processing and costs no budget.
+    They already contain their noise, so that scaling is post-processing and costs no budget.
     """
     norm = float(np.linalg.norm(gradients))
     return gradients if max_norm is None or norm <= max_norm else gradients * (max_norm / norm)

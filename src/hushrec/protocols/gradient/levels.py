@@ -30,7 +30,7 @@ def explain_levels(terms: Terms, own: "Sdcf", n_rated: int) -> list[dict[str, An
     """Return the meaning of `LEVELS`, and of the person's present level, for the device page, by ascending budget.
 
     Each says how many items a report names, how many of these are rated, and how sure the server can be that a given
-    item is rated. `own` is the protocol with the person's present budgets, and `n_rated` the number of their ratings.
+    item is rated. `own` is the protocol with the person's present budgets.
     """
     levels = LEVELS if own.epsilon_i in LEVELS.values() else {**LEVELS, "Your own": own.epsilon_i}
     by_budget = sorted(levels.items(), key=lambda level: level[1])

@@ -17,21 +17,17 @@ from hushrec.protocols.gradient.wording import selection_not_covered, selection_
 
 @dataclass(frozen=True, kw_only=True)
 class SelectionBudget:
-    """The budgets of one person in `sdcf`, as input of `explain_budget`.
-
-    `epsilon_g` is None for models without fake errors. `prior` is the server's probability, before the first report,
-    that the person has rated a given item.
-    """
+    """The budgets of one person in `sdcf`, as input of `explain_budget`."""
 
     n_rated: int
     n_items: int
     reports_per_client: float
     epsilon_i: float
     epsilon_p: float
-    epsilon_g: float | None
+    epsilon_g: float | None  # None for models without fake errors
     rounds: int
     profile_cap: int | None = None
-    prior: float = 0.05
+    prior: float = 0.05  # the server's probability, before the first report, that a given item is rated
 
     def __post_init__(self) -> None:
         if self.rounds < 1:
@@ -49,7 +45,6 @@ class SelectionBudget:
 
     @property
     def n_protected(self) -> int:
-        """The number of ratings that the selection is calibrated for."""
         return self.n_rated if self.profile_cap is None else self.profile_cap
 
     def probabilities(self) -> SelectionProbabilities[float]:

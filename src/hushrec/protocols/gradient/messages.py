@@ -72,10 +72,7 @@ class Terms:
                 )
 
     def step_size(self, round_number: int) -> float:
-        """Return the step size of round t, counted from 1: η₀ / t^γ ([SDCF], section 2.3).
-
-        η₀ is `step` / `data_weight`, and γ is `decay`.
-        """
+        """Return the step size of round t, counted from 1: η₀ / t^γ with η₀ = step / N ([SDCF], section 2.3)."""
         return self.step / self.data_weight * math.pow(round_number, -self.decay)
 
     @property

@@ -41,8 +41,6 @@ from hushrec.scale import HIGHEST, LOWEST
 DECAY = 0.6  # γ of [SDCF], section 4.1
 VALUE_DELTA = 1e-6
 USUAL_CAP, USUAL_SHARE = 600, 0.05  # defaults of a network run: profile cap, and share of the catalogue in a report
-
-
 LEFT_OUT = "or leave --step out: training then lowers it until it converges."
 
 
@@ -121,10 +119,7 @@ class GradientProtocol(ConfiguredProtocol):
         return GradientDevice(self, terms, model)
 
     def make_server(self, terms: Terms, model: MatrixFactorization, seed: int) -> GradientServer:
-        """Return the server of a simulated run; raise `ParameterError` if devices would refuse its initial vectors.
-
-        With few factors, many random vectors are near zero.
-        """
+        """Return the server of a simulated run; with few factors, devices may refuse its initial vectors."""
         vectors = model.initial_items(terms.n_items, rng=SeededRandomness(seed).stream(Purpose.ITEM_VECTORS))
         if too_short(vectors, terms.n_items):
             raise ParameterError(
@@ -147,9 +142,8 @@ class GradientProtocol(ConfiguredProtocol):
         return {"selection": epsilon}
 
     def make_ledger(self, terms: Terms) -> Ledger:
-        """Return the ledger of a simulated person, with a limit that pays for the permanent bits of every epoch."""
-        n_epochs = terms.epoch(terms.max_rounds) + 1
-        return Ledger(selection=n_epochs * self.selection_limit)
+        """Return the ledger of a simulated person, which can pay for the permanent bits of every epoch."""
+        return Ledger(selection=(terms.epoch(terms.max_rounds) + 1) * self.selection_limit)
 
     def losses(self, ledger: Ledger) -> dict[str, float]:
         return {"value_rho": ledger["value"].rho}
@@ -376,7 +370,7 @@ class Sdcf(GradientProtocol):
             "unit": wording.selection_unit(cap),
             "epsilon": spent,
             "item_level": spent / typical,
-            "item_level_unit": wording.item_level_unit(typical),
+            "item_level_unit": f"one rating replaced by another, for a person with {typical} ratings",
             "epsilon_i": max(own.epsilon_i for own in selections),
             "epsilon_p": max(own.epsilon_p for own in selections),
             "epsilon_g": max((own for own in epsilons_g if own is not None), default=None),

@@ -75,10 +75,7 @@ class Selection:
     def draw_permanent(
         self, rated: IntArray, terms: Terms, *, rng: RandomStream
     ) -> tuple[PermanentChoice, list[Event]]:
-        """Return newly drawn permanent bits, and the event to charge for them.
-
-        If more items are rated than a `profile_cap` allows, a random subset of that size counts as rated.
-        """
+        """Return new permanent bits and the event to charge; of more items than the cap, a random subset counts."""
         assert terms.reports_per_client is not None
         n_protected = self.n_protected(len(rated))
         if len(rated) > n_protected:
@@ -95,10 +92,9 @@ class Selection:
 def calibrate_devices(
     selections: Sequence[Selection], rated_counts: IntArray, n_items: int, reports_per_client: float
 ) -> SelectionProbabilities[FloatArray]:
-    """Return the selection probabilities of all devices, as arrays of shape `(n_devices,)`.
+    """Return the selection probabilities of all devices, `(n_devices,)` each; `selections` has one for all, or each.
 
-    `selections` has one entry for all devices, or one for each. Raise `ParameterError` for a cap that is too large, and
-    `ImpossibleBudget` if no probabilities meet the budget of a device.
+    Raise `ParameterError` for a cap that is too large, and `ImpossibleBudget` if none meet the budget of a device.
     """
     for cap in {own.profile_cap for own in selections}:
         if cap is not None and cap >= n_items:

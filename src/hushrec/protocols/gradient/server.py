@@ -41,12 +41,9 @@ class GradientServer(ServerSide):
         least_reports: int = 1,
         bounds_reports: bool = False,
     ) -> None:
-        self._terms = terms
-        self._model = model
-        self._max_gradient_norm = max_gradient_norm
-        self.max_report_norm = max_report_norm
-        self._least_reports = least_reports
-        self._bounds_reports = bounds_reports
+        self._terms, self._model = terms, model
+        self._max_gradient_norm, self.max_report_norm = max_gradient_norm, max_report_norm
+        self._least_reports, self._bounds_reports = least_reports, bounds_reports
         self.restore({"item_vectors": item_vectors})
 
     @property

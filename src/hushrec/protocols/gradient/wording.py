@@ -44,11 +44,6 @@ def _selections(cap: str | None, rounds: str) -> str:
     return f"profile-level: which items are reported{rounds}, for {profiles}"
 
 
-def item_level_unit(n_rated: int) -> str:
-    """Return the phrase that says what the item-level budget covers for a person with `n_rated` ratings."""
-    return f"one rating replaced by another, for a person with {n_rated} ratings"
-
-
 def selection_not_covered(profile_cap: int | None, *, from_pairs: bool = False) -> list[str]:
     """Return phrases for what the budget of selections does not cover; `from_pairs` is True for model `bpr`."""
     covered_by_cap = [] if profile_cap is not None else [COUNT]
