@@ -26,14 +26,14 @@ def difference_scores(observation: Observation) -> FloatArray:
 def attack_difference(
     problem: GradientProblem, observation: Observation, victims: IntArray, *, rng: np.random.Generator
 ) -> list[Finding]:
-    """Return how often the item that a victim rates halfway through the run shows the largest change in evidence.
-
-    People with fewer than two unrated items are left out, because the guess could not be wrong.
-    """
+    """Return how often the item rated halfway shows the largest change in evidence, over victims with a choice."""
     victims = victims[problem.rated_counts[victims] < problem.n_items - 1]
     if len(victims) == 0:
         return []
-    new = {int(user): _new_rating(problem, int(user), rng) for user in victims}
+    new: dict[int, tuple[IntArray, FloatArray]] = {}
+    for user in victims.tolist():
+        items, values = problem.profile(user)
+        new[user] = rng.choice(np.setdiff1d(np.arange(problem.n_items), items), 1), rng.choice(values, 1)
     asked = observation.n_rounds // 2 + 1
     watched = replay(
         problem, observation, victims, seed=problem.seed + 2,
@@ -49,9 +49,3 @@ def attack_difference(
     claim = "permanent bits stay as they are when a rating is added, so selections do not show it"
     subject = Subject(observation.protocol.name, "difference: the one item rated halfway", "value", claim)
     return [subject.share("share_found_first", found, len(victims), auc=area, chance=1 / scores.shape[1])]
-
-
-def _new_rating(problem: GradientProblem, user: int, rng: np.random.Generator) -> tuple[IntArray, FloatArray]:
-    items, values = problem.profile(user)
-    unrated = np.setdiff1d(np.arange(problem.n_items), items)
-    return rng.choice(unrated, 1), rng.choice(values, 1)

@@ -104,10 +104,7 @@ def top_items(vectors: FloatArray, truth: Truth) -> IntArray:
 
 
 def judge_count(subject: Subject, guess: FloatArray, truth: Truth, rng: np.random.Generator) -> list[Finding]:
-    """Return two findings on how well the guesses rank people by number of ratings: an AUC and a rank correlation.
-
-    The AUC compares the quarter of people with the most ratings to the quarter with the fewest.
-    """
+    """Return the AUC of the quarter with the most ratings against that with the fewest, and a rank correlation."""
     low, high = np.quantile(truth.counts, [0.25, 0.75])
     ends = (truth.counts <= low) | (truth.counts >= high)
     area = subject.area(guess[ends], truth.counts[ends] >= high, rng=rng)

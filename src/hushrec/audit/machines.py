@@ -109,11 +109,7 @@ def pooled(pairs: Sequence[tuple[ItemVectors, MaybeReport]]) -> FloatArray | Non
 
 
 def followed_bias(seen: Sequence[tuple[ItemVectors, MachineParts]]) -> float:
-    """Return the person's bias after the rounds of `seen`, as the sum of its moves.
-
-    `seen` holds the announcement and the decomposed report of every round from the first on. In each round the bias
-    moves by η N (step size times data weight) times the mean error of the rated items.
-    """
+    """Return the person's bias after the rounds of `seen`: the sum of η N times the mean error of each round."""
     return sum(
         announcement.terms.step_size(announcement.round_number)
         * announcement.terms.data_weight

@@ -70,11 +70,7 @@ class Observation:
 
     @cached_property
     def public_direction(self) -> FloatArray:
-        """A unit vector in the direction of an average person's user vector, from public knowledge alone.
-
-        It is the vector whose predictions are closest to the middle of the rating scale. For model `bpr`, it is the one
-        whose scores are closest to the log odds of the items' popularity.
-        """
+        """The direction of a vector that predicts the middle of the scale or, for `bpr`, the items' popularity."""
         table = self.announcements[-1].item_vectors.astype(np.float64)
         if self.terms.model == "bpr":  # only differences of scores have a meaning
             return likely_direction(table - table.mean(axis=0), self.popularity_odds - self.popularity_odds.mean())

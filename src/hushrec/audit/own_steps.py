@@ -76,11 +76,7 @@ def _equations(
     unknown: IntArray,
     levels: RatingLevels,
 ) -> Equations | None:
-    """Return the linear equations of the user vector's step between two reports.
-
-    `unknown` holds the items that were never reported, whose x_j are the unknowns. Return None if the reports are not
-    of consecutive rounds, or if the norm of a user vector is unknown.
-    """
+    """Return the equations of the user vector's step between two reports; None if they are not usable for it."""
     here, there = norm_of(before, found), norm_of(after, found)
     if after.round_number != before.round_number + 1 or here is None or there is None:
         return None

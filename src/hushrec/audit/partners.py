@@ -118,10 +118,7 @@ def _explained(part: ReportParts, scores: FloatArray, known: IntArray, possible:
 
 
 def _mixture(explained: list[Explained], n_items: int, chance: float) -> FloatArray:
-    """Return, for each item, the log-likelihood ratio of "a fraction `chance` of partners is this item" to "none is".
-
-    The mixture weights of the other items are fitted by expectation maximization.
-    """
+    """Return each item's log-likelihood ratio of "a fraction `chance` of partners is this item" to "none is"."""
     densities, places, counts = (np.concatenate(column) for column in zip(*explained, strict=True))
     table = csr_array((densities, places, np.append(0, np.cumsum(counts))), shape=(len(counts), n_items))
     weights = np.full(n_items, 1 / n_items)

@@ -52,11 +52,7 @@ def recover_ratings(
     laws: list[ErrorLaw] | None = None,
     levels: RatingLevels = WHOLE_STARS,
 ) -> RecoveredRatings:
-    """Return which items one person has rated, and the ratings, as recovered from all reports of the person.
-
-    `laws` holds the distributions of real and fake errors for each report (see `fit_laws`), which are fitted here by
-    default. `levels` holds the ratings that people can give.
-    """
+    """Return which items one person has rated, and how, from all reports; `laws` are fitted here by default."""
     if not trace.parts:
         return RecoveredRatings(np.zeros(terms.n_items), np.full(terms.n_items, np.nan), np.empty(0))
     if protocol.selection is None:

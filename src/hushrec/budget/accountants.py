@@ -97,17 +97,14 @@ class SelectionAccountant(Accountant):
             self.rounds += 1
             self.epoch_sent += event.epsilon
         elif type(event) is events.PermanentDraw:
-            self._close_epoch()
+            self.closed_spent, self.closed_item_level = self.spent(), self.item_level()
+            self.closed_committed = self.committed()
+            self.epoch_sent = 0.0
             self.permanent_draws += 1
             self.capped_draws += event.capped
             self.epoch_epsilon, self.epoch_protected = event.epsilon, event.n_protected
         else:
             raise _cannot_price(self, event)
-
-    def _close_epoch(self) -> None:
-        self.closed_spent, self.closed_item_level = self.spent(), self.item_level()
-        self.closed_committed = self.committed()
-        self.epoch_sent = 0.0
 
     def charged(self) -> float:
         """Return Σ epsilon_p: a draw of permanent bits is charged in full, so that all selections from it are paid."""

@@ -11,6 +11,7 @@ this product gives every person a random preference with mean 0 for each word an
 """
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -62,10 +63,8 @@ def series_stem(title: str) -> str:
 def series_of(titles: Sequence[str]) -> IntArray:
     """Return the series number of each title; −1 for a title that shares its `series_stem` with no other title."""
     stems = [series_stem(title) for title in titles]
-    members: dict[str, int] = {}
-    for stem in stems:
-        members[stem] = members.get(stem, 0) + 1
-    numbers = {stem: number for number, stem in enumerate(sorted(s for s, count in members.items() if s and count > 1))}
+    shared = sorted(stem for stem, count in Counter(stems).items() if stem and count > 1)
+    numbers = {stem: number for number, stem in enumerate(shared)}
     return np.array([numbers.get(stem, -1) for stem in stems], dtype=np.int64)
 
 
@@ -74,10 +73,7 @@ def title_rows(
 ) -> TitleRows:
     """Return the sparse title rows of these titles; a word has the weight log(n / number of titles with it)."""
     words = [sorted(set(title_words(title))) for title in titles]
-    frequency: dict[str, int] = {}
-    for own in words:
-        for word in own:
-            frequency[word] = frequency.get(word, 0) + 1
+    frequency = Counter(word for own in words for word in own)
     column = {word: number for number, word in enumerate(sorted(frequency))}
     weight = {word: np.log(len(titles) / count) for word, count in frequency.items()}
     series = series_of(titles)

@@ -148,16 +148,12 @@ class StepsOfTheVector(OfErrors):
 
 @dataclass(frozen=True)
 class OppositeDirections(Existence):
-    """An attack on model `bpr`: gradients of rated items point along the user vector, others point against it.
-
-    The score is the log odds that the item is rated, given the signs of its gradients in all reports or, with
-    `last_only`, in the last report.
-    """
+    """An attack on model `bpr`: gradients of rated items point along the user vector, others against it."""
 
     models = ("bpr",)
     name: str = "opposite directions"
     claim: str = "SD-BPRMF hides which items are rated"
-    last_only: bool = False
+    last_only: bool = False  # use only the last report, not the signs of all
 
     def guess(self, observation: Observation) -> FloatArray:
         scores = np.zeros((observation.n_victims, observation.terms.n_items))

@@ -17,11 +17,7 @@ STRANGERS = 0.06  # standard deviation of a direction's components between two p
 
 @dataclass(frozen=True)
 class LinkRounds:
-    """An attack that links a person's reports of two consecutive rounds.
-
-    It compares the directions of the user vectors that the reports reveal, and the reported items. A score is the
-    log-likelihood ratio of "same person" to "different people".
-    """
+    """An attack that links reports of two consecutive rounds, by their items and the directions of user vectors."""
 
     name: str = "linkage of rounds"
     target: str = "metadata"

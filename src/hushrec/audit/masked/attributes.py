@@ -22,11 +22,7 @@ TIMES = 5  # number of times that each device is timed
 
 
 def attack_attributes(run: Watched) -> list[Finding]:
-    """Return how well an attacker guesses people's attributes from the sums, trained on people with known attributes.
-
-    For each person the attacker subtracts everybody else's tables from the sums. The remainder of each person has its
-    own noise. Return an empty list if the data set has no attributes.
-    """
+    """Return how well attributes are guessed from the sums without everybody else's tables; none without attributes."""
     if run.people is None:
         return []
     rng = run.draws(26)

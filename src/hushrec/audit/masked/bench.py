@@ -98,11 +98,7 @@ def audit_masked(
     progress: Progress | None = None,
     run_all: Callable[[list[Task]], list[Outcome]] | None = None,
 ) -> Audit:
-    """Attack `masked` with every budget of `settings`, and return all findings.
-
-    The same `n_victims` people are attacked under each budget: by default 100, or half of the people with at least two
-    ratings if that is fewer. The other arguments are those of `audit.run.audit`.
-    """
+    """Attack `masked` with every budget of `settings`; the other arguments are those of `audit.run.audit`."""
     first = settings[0]
     counts = task_problem(first.make_task(ratings), first).rated_counts
     n_people = int((counts >= FEWEST_RATINGS).sum())

@@ -25,11 +25,7 @@ CELLS = 256  # number of values of the leading byte of a number
 
 
 class SeenCohort(NamedTuple):
-    """One attempt of a round as the server sees it: the roster with public keys, the masked tables, and their sum.
-
-    `pairings` and `secrets` hold the secrets of each device. An attack may use only those of devices that collude with
-    the server.
-    """
+    """One attempt of a round as the server sees it, and every device's secrets, which only collusion reveals."""
 
     roster: Roster
     tables: list[Table]

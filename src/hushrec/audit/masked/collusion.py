@@ -101,11 +101,7 @@ def strip_table(cohort: SeenCohort, victim: int, helpers: Collection[int]) -> Ta
 
 
 def attack_with_helpers(run: Watched, scene: Scene) -> list[Finding]:
-    """Return the findings of attacks by a server in collusion with c_max devices, and with all devices but one.
-
-    The noise is sized for c_max colluding devices. The attacks look at single tables without the known masks, and at
-    the noise that remains in the sum.
-    """
+    """Return the findings of attacks in collusion with c_max devices, as the noise is sized for, and all but one."""
     everybody, most_corrupt = range(len(scene.own_tables)), scene.most_corrupt
     helpers, honest = everybody[:most_corrupt], everybody[most_corrupt:]
     few = [strip_table(scene.cohort, victim, helpers) for victim in honest]
@@ -122,11 +118,7 @@ def attack_with_helpers(run: Watched, scene: Scene) -> list[Finding]:
 
 
 def _told(run: Watched, name: str, metric: str, tables: Sequence[Table], scene: Scene, claim: str) -> Finding:
-    """Return how well tables reveal which devices hold the victim's ratings; all other devices sent zeros.
-
-    `tables` holds masked tables of the last `len(tables)` devices of `scene.cohort`, with all masks or without those
-    that the attacker knows. `name`, `metric` and `claim` are fields of the finding.
-    """
+    """Return how well the tables of the last devices reveal which of them hold the victim's ratings, not zeros."""
     coins, expected = scene.coins[-len(tables) :], scene.integers[int(np.argmax(scene.coins))].astype(np.float64)
     scores = table_scores(tables, expected)
     return run.subject(name, "metadata", claim).area(scores, coins, metric, rng=run.draws(22))

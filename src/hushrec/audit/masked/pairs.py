@@ -98,19 +98,11 @@ def variance_ratio(squares: float, numbers: int) -> tuple[float, Interval]:
 
 
 def attack_profiles(run: Watched) -> list[Finding]:
-    """Return lower bounds on ε for distinguishing a device that sends a whole profile from one that sends zeros.
-
-    The first bounds are for the public tables of the run, the others for crafted tables that make blocks reach their
-    clips.
-    """
-    found = tell_pair(run, "profile or nothing", run.seen, _longest(run), 10, unit=PROFILE)
+    """Return lower bounds on ε for a whole profile or zeros, under the run's public tables and crafted ones."""
+    found = tell_pair(run, "profile or nothing", run.seen, run.victims_tables[run.longest], 10, unit=PROFILE)
     heavy = run.seen.with_tables(lengthen)
     crafted = run.tables(run.problem.profile(run.victims[run.longest]), heavy)
     return found + tell_pair(run, "profile or nothing, crafted table", heavy, crafted, 11, unit=PROFILE)
-
-
-def _longest(run: Watched) -> PersonTables:
-    return run.victims_tables[run.longest]
 
 
 def attack_ratings(run: Watched) -> list[Finding]:
@@ -120,7 +112,7 @@ def attack_ratings(run: Watched) -> list[Finding]:
     for one rating under a crafted public table.
     """
     rng, first, second = run.draws(12), list[float](), list[float]()
-    longest, most = _longest(run), -1.0
+    longest, most = run.victims_tables[run.longest], -1.0
     for user, tables in zip(run.victims, run.victims_tables, strict=True):
         items, values = run.problem.profile(user)
         position = int(rng.integers(len(items)))
@@ -160,9 +152,8 @@ def attack_cohorts(run: Watched) -> list[Finding]:
     second colludes with devices, which reveal their noise: with as many devices as the noise is sized for, or with all
     but one.
     """
-    found = tell_pair(
-        run, "difference of two cohorts, nobody's ratings known", run.seen, _longest(run), 16, unit=PROFILE, sums=2
-    )
+    longest, name = run.victims_tables[run.longest], "difference of two cohorts, nobody's ratings known"
+    found = tell_pair(run, name, run.seen, longest, 16, unit=PROFILE, sums=2)
     priced = run.problem.terms.priced
     if priced.epsilon != math.inf:
         cohort = Cohort(priced.cohort.devices, priced.cohort.survivors, COLLUDING)
@@ -172,7 +163,7 @@ def attack_cohorts(run: Watched) -> list[Finding]:
         name, honest = f"collusion with c_max = {cohort.most_corrupt} devices", cohort.honest / cohort.devices
         found += tell_pair(run, name, allowed, own, 17, unit=PROFILE, honest=honest)
     alone = "collusion with all but one"
-    return found + tell_pair(run, alone, run.seen, _longest(run), 18, unit=NOT_COVERED, honest=0.0)
+    return found + tell_pair(run, alone, run.seen, longest, 18, unit=NOT_COVERED, honest=0.0)
 
 
 def attack_one_run(run: Watched) -> list[Finding]:

@@ -6,7 +6,7 @@ from hushrec.arrays import FloatArray, IntArray
 from hushrec.audit.findings import EXACT, Finding
 from hushrec.audit.judge import abs_cosines, judge_count, judge_existence, share_linked
 from hushrec.audit.masked import readings
-from hushrec.audit.masked.sums import Profile, watch
+from hushrec.audit.masked.sums import watch
 from hushrec.audit.masked.watched import Watched, owners
 from hushrec.audit.observed_run import Truth, rating_matrix
 from hushrec.audit.rating_levels import RatingLevels
@@ -74,23 +74,16 @@ def _known_again(run: Watched) -> Finding:
     place, rng = readings.place_of(run.seen.blocks, COUNTS), run.draws(5)
     before = np.array([one[place] for one in run.left])
     after = np.array([readings.left_of(run.seen, one, rng=rng)[place] for one in run.victims_tables])
-    scores = _cosines(before - before.mean(axis=0), after - after.mean(axis=0))
+    first, second = (rows - rows.mean(axis=0) for rows in (before, after))
+    lengths = np.outer(np.linalg.norm(first, axis=1), np.linalg.norm(second, axis=1))
+    scores = np.asarray(first @ second.T / (lengths + 1e-300))
     right = int((scores.argmax(axis=1) == np.arange(len(scores))).sum())
     subject = run.subject(f"known again in a second run, {SUMS}", "metadata", "each run has its own budget")
     return share_linked(subject, right, scores)
 
 
-def _cosines(left: FloatArray, right: FloatArray) -> FloatArray:
-    lengths = np.outer(np.linalg.norm(left, axis=1), np.linalg.norm(right, axis=1))
-    return np.asarray(left @ right.T / (lengths + 1e-300))
-
-
 def _values(run: Watched) -> list[Finding]:
-    """Return the fraction of ratings that an attacker who knows all other ratings guesses exactly.
-
-    A few ratings of each victim are guessed. The list is empty for continuous ratings and for models that do not
-    predict ratings.
-    """
+    """Return the fraction of a few ratings of each victim that are guessed exactly, unless ratings are continuous."""
     levels = RatingLevels.of(run.problem.values)
     if not run.predicts_values or levels.continuous:
         return []
@@ -126,12 +119,8 @@ def _rare_items(run: Watched) -> list[Finding]:
     for row in rows:
         item, own = int(problem.items[row]), int(owners(problem)[row])
         left = readings.left_of(few, few.tables(run.problem.profile(own), rng=rng), rng=rng)
-        candidates = [_without_item(run.problem.profile(user), item) for user in people]
+        profiles = (problem.profile(user) for user in people)
+        candidates = [(items[items != item], values[items != item]) for items, values in profiles]
         right += int(people[readings.name_rater(few, left, item, candidates, rng=rng)]) == own
     subject = run.subject("rare items: the one person who rated it", "existence", run.rating_claim)
     return [subject.share("share_named", right, len(rows), chance=1 / len(people))]
-
-
-def _without_item(profile: Profile, item: int) -> Profile:
-    kept = profile[0] != item
-    return profile[0][kept], profile[1][kept]

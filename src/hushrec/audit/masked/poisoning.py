@@ -165,10 +165,7 @@ def attack_integrity(run: Watched) -> list[Finding]:
 
 
 def _by_aim(group: Promotion) -> list[tuple[Promotion, str]]:
-    """Return the variants of an attack, each with a suffix for its name.
-
-    If the model predicts ratings, one variant raises the item's rating only, and the other its count as well.
-    """
+    """Return variants of an attack with suffixes of their names: raising the rating alone, and the count too."""
     if not group.run.predicts_values:
         return [(group, "")]
     return [(replace(group, counts=False), ""), (group, ", counts too")]

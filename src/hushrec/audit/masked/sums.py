@@ -118,17 +118,12 @@ class _WatchedEngine(CpuMaskedEngine):
         totals = super().sum_tables(one, table, present)
         exact = self.sum_integers(one, codes, table, present)
         survivors = int(np.count_nonzero(present))
-        blocks = tuple(
-            SeenBlock(number, block, code, _centred(total, own), survivors)
-            for block, code, total, own in zip(one.blocks, codes, totals, exact, strict=True)
-        )
+        sums = zip(totals, exact, strict=True)
+        noise = [(total - own.astype(np.uint32)).view(np.int32).astype(np.int64) for total, own in sums]  # modulo 2³²
+        parts = zip(one.blocks, codes, noise, strict=True)
+        blocks = tuple(SeenBlock(number, *part, survivors) for part in parts)
         self.seen.append(SeenRound(one, table, blocks))
         return totals
-
-
-def _centred(total: Table, exact: IntArray) -> IntArray:
-    """Return total − exact modulo 2³², as signed integers from −2³¹ to 2³¹ − 1."""
-    return np.asarray((total - exact.astype(np.uint32)).view(np.int32), dtype=np.int64)
 
 
 def watch(problem: AnyProblem) -> tuple[SeenRun, CpuMaskedEngine]:

@@ -43,11 +43,7 @@ class _State(NamedTuple):
 
 
 class CpuEngine(GradientEngine):
-    """The engine `cpu` for gradient protocols: Numba kernels over blocks of users.
-
-    For the users in `record_users`, `recorded[round - 1]` holds the reports that a server would receive, by user.
-    `dtype` is the number type of vectors and sums.
-    """
+    """The engine `cpu` for gradient protocols; `recorded[round - 1]` holds the reports of `record_users`, by user."""
 
     name: ClassVar[str] = "cpu"
 

@@ -149,11 +149,7 @@ def _add_taste(items, values, unseen, person, codes, table, stream, given, state
 
 @njit(cache=True, nogil=True)
 def _add_items(kind, items, values, weights, scores, person, codes, stream, given, state, sums):  # type: ignore[no-untyped-def]
-    """Round a person's item block and its curvature block (`kind` + 1), and add both to `sums`.
-
-    The row of rated item j is its entry of `values` times weights[j] times the vector `scores`. `add_block` explains
-    the other arguments.
-    """
+    """Round and add an item block, with rows value · weights[j] · `scores`, and its curvature block (`kind` + 1)."""
     entries = blocks.item_entries(items, values, weights, scores)
     norm = blocks.norm_of(entries)
     add_block(kind, entries, items, len(scores), person, codes, stream, given, state, sums)

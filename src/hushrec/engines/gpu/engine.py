@@ -191,11 +191,7 @@ class GpuBatch:
         return self.user_vectors[run], self.item_vectors[run]
 
     def _noises(self, counts: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the noise of user vectors and item vectors in this round.
-
-        With step size η, the variance of the noise is η / (number of ratings) for a user and η / (number of
-        gradients) for an item; `counts` has the number of gradients of each item.
-        """
+        """Return noise of variance η / ratings for user vectors, and η / gradients (`counts`) for item vectors."""
         eta, h = self._step_sizes(), self._counts[..., None].clamp_min(1)
         users = self._normal(Purpose.USER_NOISE, self.n_users) * (eta / h).sqrt()
         items = self._normal(Purpose.GRADIENT_NOISE, self.n_items) * (eta / counts[..., None].clamp_min(1)).sqrt()
@@ -316,16 +312,9 @@ class GpuEngine(GradientEngine):
 
     name: ClassVar[str] = "gpu"
 
-    def __init__(
-        self,
-        problem: GradientProblem,
-        *,
-        device: str | None = None,
-        kernels: str | None = None,
-        remark: Remark | None = None,
-    ) -> None:
+    def __init__(self, problem: GradientProblem, *, device: str | None = None, remark: Remark | None = None) -> None:
         super().__init__(problem)
-        self._batch = GpuBatch([problem], device=device, kernels=kernels)
+        self._batch = GpuBatch([problem], device=device)
 
     @property
     def round_number(self) -> int:

@@ -66,11 +66,7 @@ class Reports:
 def own_pairs(
     profiles: Profiles, partners: Tensor, user_vectors: Tensor, item_vectors: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return the error s = 1 / (1 + exp(x)) of every rating's pair, and each user's sum of s (v_j − v_j').
-
-    x is the difference between the scores of rated item j and its partner j', whose item vectors are v_j and v_j'. The
-    shapes are `(n_ratings,)` and `(n_users, n_factors)`.
-    """
+    """Return the error s = 1 / (1 + exp(x)) of every pair, x a score difference, and each user's Σ s (v_j − v_j')."""
     differences = item_vectors[profiles.items] - item_vectors[partners]
     errors = torch.sigmoid(-(user_vectors[profiles.users] * differences).sum(-1))
     pull = torch.zeros_like(user_vectors).index_add_(0, profiles.users, errors[:, None] * differences)
@@ -78,10 +74,7 @@ def own_pairs(
 
 
 def both_ends(profiles: Profiles, partners: Tensor, errors: Tensor) -> Reports:
-    """Return the reported errors of all items in pairs: the error s of its pair for a rated item, −s for its partner.
-
-    A partner in several pairs of a user is reported once, with the error of the first pair.
-    """
+    """Return the errors of all items in pairs: s if rated, −s if a partner, which only its first pair reports."""
     cells, order = torch.sort(profiles.users * profiles.n_items + partners, stable=True)
     is_first = torch.ones_like(cells, dtype=torch.bool)
     is_first[1:] = cells[1:] != cells[:-1]

@@ -40,7 +40,8 @@ def cluster(address: str | None = None, workers: int | None = None, *, dashboard
     if ray.is_initialized():
         raise ParameterError("cluster must not be used in a program that is already connected to Ray. Remove the call.")
     with tempfile.TemporaryDirectory() as home:  # kept until the end, because some Ray processes read it late
-        with _environment(QUIET | {"HOME": _without_cloud(home)}):
+        (Path(home) / "ray_bootstrap_config.yaml").write_text(NO_CLOUD)
+        with _environment(QUIET | {"HOME": home}):
             if address is not None:
                 _join(address)
             else:
@@ -49,12 +50,6 @@ def cluster(address: str | None = None, workers: int | None = None, *, dashboard
             yield
         finally:
             ray.shutdown()
-
-
-def _without_cloud(home: str) -> str:
-    """Write the file that disables Ray's cloud metadata queries into the folder `home`; return `home`."""
-    (Path(home) / "ray_bootstrap_config.yaml").write_text(NO_CLOUD)
-    return home
 
 
 def _join(address: str) -> None:

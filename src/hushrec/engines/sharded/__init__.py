@@ -16,10 +16,7 @@ from hushrec.simulation.training_problem import AnyProblem
 def sharded_engine(
     problem: AnyProblem, crew: Crew, make_part: MakePart | None = None, *, remark: Remark | None = None
 ) -> Engine:
-    """Return an engine that divides the problem's people into parts and runs them on the workers of `crew`.
-
-    With `make_part`, each part loads its own ratings, and `problem` need not contain any.
-    """
+    """Return an engine that runs parts of the people on `crew`; with `make_part`, parts load their own ratings."""
     protocol = find_protocol(problem.protocol(0).name)
     if protocol.parts_engine is None:
         raise ParameterError(
