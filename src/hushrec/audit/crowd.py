@@ -62,7 +62,7 @@ def watch_crowd(
 
 
 def _estimate(seen: Trace, protocol: GradientProtocol, terms: Terms) -> tuple[FloatArray, FloatArray]:
-    """Return one person's rows of `Crowd.rated` and `Crowd.pulls`, from the last reports, decomposed (`seen`)."""
+    """Return one person's rows of `Crowd.rated` and `Crowd.pulls`, from the decomposed reports `seen`."""
     total, reports, largest = np.zeros((3, terms.n_items))
     for part in seen.parts:
         total[part.items] += part.amplitudes

@@ -26,8 +26,8 @@ def difference_scores(observation: Observation) -> FloatArray:
 def attack_difference(
     problem: GradientProblem, observation: Observation, victims: IntArray, *, rng: np.random.Generator
 ) -> list[Finding]:
-    """Return how often the item rated halfway shows the largest change in evidence, over victims with a choice."""
-    victims = victims[problem.rated_counts[victims] < problem.n_items - 1]
+    """Return how often the item that a victim rates halfway through the run shows the largest change in evidence."""
+    victims = victims[problem.rated_counts[victims] < problem.n_items - 1]  # others leave no choice to guess from
     if len(victims) == 0:
         return []
     new: dict[int, tuple[IntArray, FloatArray]] = {}

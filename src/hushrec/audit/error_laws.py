@@ -84,7 +84,7 @@ def growing_blocks(count: int) -> list[range]:
 
 
 def fit_law(amplitudes: FloatArray, noise: FloatArray, epsilon_g: float, guess: ErrorLaw | None = None) -> ErrorLaw:
-    """Return the maximum-likelihood `ErrorLaw` of amplitudes with noise of these deviations, searched from `guess`."""
+    """Return the maximum-likelihood `ErrorLaw`; `noise` holds deviations, and the search starts from `guess`."""
     stride = -(-len(amplitudes) // MOST_FITTED)
     amplitudes, noise = amplitudes[::stride], noise[::stride]
     scale = float(np.sqrt(np.mean(amplitudes**2))) + 1e-12

@@ -68,7 +68,7 @@ class Subject:
         return self.finding(metric, area, auc=area, tpr_at_1pct_fpr=rate, interval=interval, chance=0.5)
 
     def mean_area(self, cases: list[tuple[FloatArray, BoolArray]], *, rng: np.random.Generator) -> list[Finding]:
-        """Return a finding about the mean AUC over people, from their scores and labels; none without both labels."""
+        """Return a finding about the mean AUC over people; the list is empty if no person has both labels."""
         areas = np.array([auc(scores, labels) for scores, labels in cases])
         rates = [rate_at(scores, labels) if labels.any() else np.nan for scores, labels in cases]
         if not np.isfinite(areas).any():

@@ -104,7 +104,7 @@ def top_items(vectors: FloatArray, truth: Truth) -> IntArray:
 
 
 def judge_count(subject: Subject, guess: FloatArray, truth: Truth, rng: np.random.Generator) -> list[Finding]:
-    """Return the AUC of the quarter with the most ratings against that with the fewest, and a rank correlation."""
+    """Return two findings: an AUC, of people with the most ratings against the fewest, and a rank correlation."""
     low, high = np.quantile(truth.counts, [0.25, 0.75])
     ends = (truth.counts <= low) | (truth.counts >= high)
     area = subject.area(guess[ends], truth.counts[ends] >= high, rng=rng)
@@ -124,7 +124,7 @@ def judge_linkage(subject: Subject, scores: FloatArray) -> Finding:
 
 
 def share_linked(subject: Subject, right: int, scores: FloatArray) -> Finding:
-    """Return a finding about `right` of all people linked, with the AUC of the true pairs, the diagonal of `scores`."""
+    """Return a finding about `right` people linked; the true pairs are on the diagonal of `scores`."""
     pairs = scores.ravel(), np.eye(len(scores), dtype=bool).ravel()
     told = {"auc": auc(*pairs), "tpr_at_1pct_fpr": rate_at(*pairs), "chance": 1 / len(scores)}
     return subject.share("share_linked", right, len(scores), **told)

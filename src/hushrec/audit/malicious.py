@@ -71,7 +71,7 @@ def _unit_rows(rows: FloatArray) -> FloatArray:
 def attack_devices(
     problem: GradientProblem, observation: Observation, victims: IntArray, *, rounds: int, rng: np.random.Generator
 ) -> list[Finding]:
-    """Return one finding per crafted table: how much it reveals of the ratings on new devices in `rounds` rounds."""
+    """Return one finding per crafted table: how much of the victims' ratings it reveals in `rounds` rounds."""
     score, rounds = ValueScore.on(problem.values, observation.levels), min(rounds, problem.terms.max_rounds)
     findings = []
     for name, craft in CRAFTED.items():
@@ -107,7 +107,7 @@ def _read(
 def attack_by_marks(
     problem: GradientProblem, observation: Observation, victims: IntArray, *, rng: np.random.Generator
 ) -> list[Finding]:
-    """Return how well a malicious `MarkingServer` recovers items and ratings; none with too few factors or rounds."""
+    """Return how well a `MarkingServer` recovers items and ratings; empty with too few factors or rounds."""
     if not can_mark(problem.terms):
         return []
     cases, shares, blind = [], [], []

@@ -70,7 +70,7 @@ class Observation:
 
     @cached_property
     def public_direction(self) -> FloatArray:
-        """The direction of a vector that predicts the middle of the scale or, for `bpr`, the items' popularity."""
+        """A direction from public knowledge alone, that of a vector which predicts the scale's middle."""
         table = self.announcements[-1].item_vectors.astype(np.float64)
         if self.terms.model == "bpr":  # only differences of scores have a meaning
             return likely_direction(table - table.mean(axis=0), self.popularity_odds - self.popularity_odds.mean())

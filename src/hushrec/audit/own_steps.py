@@ -76,7 +76,7 @@ def _equations(
     unknown: IntArray,
     levels: RatingLevels,
 ) -> Equations | None:
-    """Return the equations of the user vector's step between two reports; None if they are not usable for it."""
+    """Return the equations of the step between two reports; None if a round or a norm between them is missing."""
     here, there = norm_of(before, found), norm_of(after, found)
     if after.round_number != before.round_number + 1 or here is None or there is None:
         return None

@@ -33,7 +33,7 @@ SEARCH = ((4e-3, np.arange(250)), (5e-4, np.arange(-8, 9)), (6e-5, np.arange(-8,
 def evidence_of_partners(
     trace: Trace, log_odds: FloatArray, reported: BoolArray, announcements: tuple[ItemVectors, ...]
 ) -> FloatArray:
-    """Return the log-likelihood ratio that each never reported item is rated, given `log_odds` from signs; else 0."""
+    """Return the log-likelihood ratio that each item is rated, `(n_items,)`; 0 for reported items."""
     evidence = np.zeros(len(log_odds))
     known, unknown = np.flatnonzero(log_odds > SURE), np.flatnonzero(~reported)
     if len(known) == 0 or len(unknown) == 0:

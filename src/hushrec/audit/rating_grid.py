@@ -251,7 +251,7 @@ def ratings_of_report(part: ReportParts, levels: RatingLevels = WHOLE_STARS, noi
 
 
 def usual(values: FloatArray) -> float:
-    """Return the mean without the lowest and the highest tenth, which a malicious server may have enlarged."""
+    """Return the mean without the lowest and highest tenth, so that one row that a server enlarged has no effect."""
     return float(trim_mean(values, 0.1))
 
 

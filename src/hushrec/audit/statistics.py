@@ -145,7 +145,7 @@ class KernelRidge:
         self._values = np.maximum(values, 0)
 
     def scores(self, targets: FloatArray, asked: IntArray) -> FloatArray:
-        """Return the predicted labels of the rows `asked`, from the labels `targets` of the known rows, as columns."""
+        """Return the predicted labels of the rows `asked`, given the labels `targets` of the known rows."""
         offset = targets.mean(axis=0)
         projected = self._vectors.T @ (targets - offset)
         best, weights = math.inf, np.zeros_like(targets)

@@ -145,7 +145,7 @@ def _smallest_epsilon_p(h: FloatArray, x: FloatArray, log_unsent: FloatArray) ->
 def _checked(
     n_rated: int | IntArray, n_items: int, reports_per_client: float, epsilon_i: Numbers, epsilon_p: Numbers
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return n_rated, epsilon_i/n_rated and epsilon_p as arrays of one shape; raise `ParameterError` if impossible."""
+    """Return n_rated, epsilon_i/n_rated and epsilon_p as arrays of one shape; refuse values that are out of range."""
     if not 0 < reports_per_client < n_items:
         raise ParameterError(
             f"reports_per_client must be above 0 and below n_items = {n_items}, got {reports_per_client}."

@@ -62,7 +62,7 @@ def _log_delta(mu: float, epsilon: float) -> float:
 
 
 def bisect_upper(holds: Callable[[float], bool], lower: float, upper: float) -> float:
-    """Return the smallest float in (lower, upper] for which `holds`, false at first and then true, is true."""
+    """Return the smallest float in (lower, upper] for which `holds` is true; it must be false first, then true."""
     while True:
         middle = (lower + upper) / 2
         if not lower < middle < upper:
@@ -245,7 +245,7 @@ def own_fraction(own_epsilon: float, epsilon: float, delta: float) -> float:
 
 
 def own_norm_squared(norm_squared: int, fraction: float) -> int:
-    """Return ⌊fraction² · norm_squared⌋: a block with its clip times `fraction` costs at most fraction² as much."""
+    """Return ⌊fraction² · norm_squared⌋, the largest squared norm of a block whose clip is multiplied by `fraction`."""
     _require(0 <= fraction <= 1, "fraction", "from 0 to 1", fraction)
     return math.floor(Fraction(fraction) ** 2 * norm_squared)
 
@@ -268,7 +268,7 @@ def require_delta(delta: float, devices: int) -> None:
 
 
 def _decimal(fraction: float) -> Fraction:
-    """Return the nearest fraction with a denominator up to 10⁶, unless it is 0, so that ⌈0.07 · 100⌉ is 7."""
+    """Return the nearest fraction with a denominator up to 10⁶: 7/100 for the float 0.07, so that ⌈0.07 · 100⌉ is 7."""
     return Fraction(fraction).limit_denominator(10**6) or Fraction(fraction)
 
 

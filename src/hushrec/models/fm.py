@@ -246,7 +246,7 @@ def _over_items(x: Sparse, items: FloatArray | IntArray) -> FloatArray:
 
 
 def _power_sum(items: FloatArray, columns: FloatArray, x: Sparse, part: slice, power: int) -> FloatArray:
-    """Return, for each item, Σ (x v)^p over its own column and its attributes'; v is `part` of a row, `x` has x^p."""
+    """Return Σ (x v)^p over the item's own column and its attributes' columns; `x` holds x^p, `part` selects v."""
     return items[:, part] ** power + _over_columns(x, columns[:, part] ** power)
 
 

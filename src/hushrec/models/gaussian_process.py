@@ -113,7 +113,7 @@ class GaussianProcessPredictor:
         return np.asarray(together / np.sqrt(np.maximum(np.outer(own, other), np.finfo(np.float64).tiny)))
 
     def deviations(self, user: int) -> FloatArray:
-        """Return the deviation of the user's predicted rating of every item, due to uncertain taste and item."""
+        """Return the standard deviation of the user's predicted ratings, due to uncertainty about taste and item."""
         own = slice(self.ratings.starts[user], self.ratings.starts[user + 1])
         return np.asarray(self.of_profile(self.ratings.items[own], self.ratings.values[own]).deviations)
 

@@ -163,7 +163,7 @@ def fit_process(items, residuals, variances, rows, kernel, titles, words):  # ty
 
 @njit(cache=True, nogil=True)
 def predict_mean(items, alpha, wanted, rows, kernel, titles, words):  # type: ignore[no-untyped-def]
-    """Return each wanted item's posterior mean rating minus its offset: kernels with rated items, weighted by α."""
+    """Return each wanted item's predicted rating minus its offset: Σ α · kernel between it and the rated items."""
     found = np.zeros(len(wanted))
     columns = transposed(rows, items)
     similar = np.empty(len(items))

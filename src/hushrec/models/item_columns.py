@@ -95,14 +95,14 @@ def _public_counts(ratings: Any) -> FloatArray:
 
 
 def sent_columns(taste: FloatArray | None, titles: Sequence[str], details: FloatArray | None) -> dict[str, Any]:
-    """Return the facts for a catalogue that a server sends to devices (`details` is None) or keeps for itself."""
+    """Return the facts for a catalogue that a server sends; `details` is None on a device, which needs none."""
     none = np.zeros((len(titles), 0))
     columns = (none if taste is None else taste, none if details is None else details)
     return {"columns": ItemColumns(*columns, title_rows(titles))}
 
 
 def item_columns(n_items: int, titles: Sequence[str] | None, attributes: pl.DataFrame | None) -> ItemColumns:
-    """Return the columns and title rows; `attributes` has flags named `NAME=CATEGORY` and numbers, maybe missing."""
+    """Return all columns of a catalogue; `attributes` has flags named `NAME=CATEGORY`, and numbers."""
     flags, numbers = _flags(attributes), _numbers(attributes)
     taste = _centred(n_items, [_shared(one) for one in flags] + [_curved(one) for one in numbers])
     kept, rest = _split_columns(taste)
@@ -154,7 +154,7 @@ def _curved(number: FloatArray) -> FloatArray:
 
 
 def _bumps(number: FloatArray) -> FloatArray:
-    """Return triangular functions of a numeric attribute, which peak at its quantiles; 0 if it is missing."""
+    """Return triangular basis functions of a numeric attribute, with knots at its quantiles; 0 if it is missing."""
     known = number[np.isfinite(number)]
     knots = np.unique(np.quantile(known, KNOTS))
     unit = np.eye(len(knots))

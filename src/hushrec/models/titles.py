@@ -50,7 +50,7 @@ def title_words(title: str) -> list[str]:
 
 
 def series_stem(title: str) -> str:
-    """Return the first words of a title before a colon or a numeral, in which titles of one series agree."""
+    """Return the first three words of a title before a colon or a numeral; titles of one series share them."""
     stem: list[str] = []
     for word in _words(_without_brackets(title).partition(":")[0]):
         if word in _NUMERALS and stem:

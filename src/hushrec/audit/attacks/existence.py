@@ -66,7 +66,7 @@ class SelectionAverage(Existence):
 
 @dataclass(frozen=True)
 class ErrorSize(OfErrors):
-    """An attack on large errors, which only real errors can be: an item's largest amplitude against the typical one."""
+    """An attack that scores an item by its largest amplitude: only real errors can exceed the fake errors' bound α."""
 
     name: str = "error size"
     claim: str = "Theorem 3: fakes pass for real errors"

@@ -59,7 +59,7 @@ class LinkEnrolments:
 
 
 def _evidence(observation: Observation) -> FloatArray:
-    """Return the log-likelihood ratio that each item is rated, by the first attack that applies."""
+    """Return the log-likelihood ratio that each item is rated, from the first attack that applies to the model."""
     for attack in (ErrorSize(), OppositeDirections()):
         if attack.applies_to(observation):
             return np.clip(observation.guessed_by(attack), -CERTAIN, CERTAIN)

@@ -18,7 +18,7 @@ from hushrec.scale import HIGHEST, LOWEST
 
 @dataclass(frozen=True)
 class OneReport(OnRuns):
-    """An attack on the last report alone: the rank-one attack gives errors times ‖u‖, and the likeliest ‖u‖ ratings."""
+    """An attack on the last report alone; the likeliest norm ‖u‖ turns the errors times ‖u‖ into ratings."""
 
     models = ("mf",)
     name: str = "one upload"
@@ -52,7 +52,7 @@ class AllReports(OnRuns):
 
 @dataclass(frozen=True)
 class GridRatings(AllReports):
-    """An attack on a protocol with random selection: ratings must be possible, and the same in all rounds."""
+    """An attack on a protocol with random selection; recovered ratings must be possible and equal in all rounds."""
 
     selects = True
     name: str = "consistent ratings"
@@ -75,7 +75,7 @@ class GuessedByTaste(GridRatings):
 
 
 def likeliest_ratings(noisy: FloatArray, epsilon: float, levels: RatingLevels) -> FloatArray:
-    """Return the likeliest rating behind each one with Laplace noise of `epsilon`; on a continuous scale, the mean."""
+    """Return the likeliest true rating behind each noisy one (Laplace, `epsilon`); the mean on a continuous scale."""
     odds = np.log(levels.shares) - epsilon / (HIGHEST - LOWEST) * np.abs(noisy[..., None] - levels.values)
     if levels.continuous:
         return np.asarray(softmax(odds, axis=-1) @ levels.values)

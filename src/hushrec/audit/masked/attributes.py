@@ -22,7 +22,7 @@ TIMES = 5  # number of times that each device is timed
 
 
 def attack_attributes(run: Watched) -> list[Finding]:
-    """Return how well attributes are guessed from the sums without everybody else's tables; none without attributes."""
+    """Return how well attributes are guessed from what remains of the sums; empty without known attributes."""
     if run.people is None:
         return []
     rng = run.draws(26)

@@ -25,7 +25,7 @@ CELLS = 256  # number of values of the leading byte of a number
 
 
 class SeenCohort(NamedTuple):
-    """One attempt of a round as the server sees it, and every device's secrets, which only collusion reveals."""
+    """One attempt of a round: what the server sees, and each device's secrets (for attacks with collusion only)."""
 
     roster: Roster
     tables: list[Table]
@@ -37,7 +37,7 @@ class SeenCohort(NamedTuple):
 def watch_cohort(
     terms: MaskedTerms, tables: Sequence[Table], *, attempts: int = 1, rng: RandomStream
 ) -> list[SeenCohort]:
-    """Run attempts of a round in which devices send `tables`, masked; return what the server sees of each attempt."""
+    """Run attempts of a round in which devices mask and send `tables`; return what the server sees of each."""
     server, *identities = (Ed25519PrivateKey.from_private_bytes(rng.bytes(32)) for _ in range(len(tables) + 1))
     names = [number.to_bytes(DEVICE_BYTES, "big") for number in range(len(tables))]
     table_digest = digest(b"table")

@@ -101,7 +101,7 @@ def strip_table(cohort: SeenCohort, victim: int, helpers: Collection[int]) -> Ta
 
 
 def attack_with_helpers(run: Watched, scene: Scene) -> list[Finding]:
-    """Return the findings of attacks in collusion with c_max devices, as the noise is sized for, and all but one."""
+    """Return the findings of attacks by a server that colludes with c_max devices, or with all but one."""
     everybody, most_corrupt = range(len(scene.own_tables)), scene.most_corrupt
     helpers, honest = everybody[:most_corrupt], everybody[most_corrupt:]
     few = [strip_table(scene.cohort, victim, helpers) for victim in honest]
@@ -118,14 +118,14 @@ def attack_with_helpers(run: Watched, scene: Scene) -> list[Finding]:
 
 
 def _told(run: Watched, name: str, metric: str, tables: Sequence[Table], scene: Scene, claim: str) -> Finding:
-    """Return how well the tables of the last devices reveal which of them hold the victim's ratings, not zeros."""
+    """Return how well the tables of the last devices reveal which devices hold the victim's ratings."""
     coins, expected = scene.coins[-len(tables) :], scene.integers[int(np.argmax(scene.coins))].astype(np.float64)
     scores = table_scores(tables, expected)
     return run.subject(name, "metadata", claim).area(scores, coins, metric, rng=run.draws(22))
 
 
 def _noise_left(run: Watched, name: str, scene: Scene, helpers: Sequence[int]) -> list[Finding]:
-    """Return the ratio of measured to claimed variance of the honest devices' noise in the sum; none without noise."""
+    """Return the ratio of measured to claimed variance of the honest devices' noise in the sum; empty without noise."""
     honest = [place for place in range(len(scene.own_tables)) if place not in helpers]
     known = np.zeros(len(scene.cohort.total), np.uint32)
     for place in helpers:

@@ -92,13 +92,13 @@ def measure_noise(run: Watched) -> list[Finding]:
 
 
 def variance_ratio(squares: float, numbers: int) -> tuple[float, Interval]:
-    """Return the ratio of measured to claimed variance and its interval; `squares` is Σ draw²/claimed variance."""
+    """Return the ratio of measured to claimed variance of `numbers` draws, and its interval, from Σ draw²/variance."""
     most, least = chi2.ppf(1 - trials.ERROR, numbers), chi2.ppf(trials.ERROR, numbers)
     return squares / numbers, (float(squares / most), float(squares / least))
 
 
 def attack_profiles(run: Watched) -> list[Finding]:
-    """Return lower bounds on ε for a whole profile or zeros, under the run's public tables and crafted ones."""
+    """Return lower bounds on ε for a whole profile against zeros, with the run's public tables and crafted ones."""
     found = tell_pair(run, "profile or nothing", run.seen, run.victims_tables[run.longest], 10, unit=PROFILE)
     heavy = run.seen.with_tables(lengthen)
     crafted = run.tables(run.problem.profile(run.victims[run.longest]), heavy)
@@ -193,7 +193,7 @@ def attack_one_run(run: Watched) -> list[Finding]:
 def _one_run(
     run: Watched, name: str, seen: SeenRun, canaries: list[PersonTables], coins: BoolArray, unit: Unit
 ) -> Finding:
-    """Return the lower bound on ε from guessing which of the `canaries` are in the sums of one run, as `coins` say."""
+    """Return the lower bound on ε from guessing the `coins`, which decided which `canaries` are in the sums."""
     correct, guesses, epsilon = trials.tell_coins(seen, canaries, coins, run.budget["delta"])
     claim = f"{unit.words}: ε = {run.budget[unit.budget]:.3g} ({correct} of {guesses} coins right)"
     subject = run.subject(f"{name}, one run of {len(coins)} canaries", "epsilon", claim)

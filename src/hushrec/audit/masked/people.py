@@ -83,7 +83,7 @@ def _known_again(run: Watched) -> Finding:
 
 
 def _values(run: Watched) -> list[Finding]:
-    """Return the fraction of a few ratings of each victim that are guessed exactly, unless ratings are continuous."""
+    """Return the fraction of ratings guessed exactly, if all others are known; empty for continuous ratings."""
     levels = RatingLevels.of(run.problem.values)
     if not run.predicts_values or levels.continuous:
         return []

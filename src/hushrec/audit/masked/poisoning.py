@@ -48,7 +48,7 @@ class PoisonedEngine(CpuMaskedEngine):
         return codes
 
     def passes(self, one: Round, totals: list[Table]) -> bool:
-        """Return whether the sums pass the server's checks: honest tables allow them, and earlier rounds agree."""
+        """Return whether the sums pass the server's checks, of their size and against what earlier rounds learned."""
         devices = self.problem.n_users
         if not all(is_plausible(code, total, devices) for code, total in zip(self.codes, totals, strict=True)):
             return False
@@ -102,7 +102,7 @@ class Promotion:
         return self._pushes(engine, one, len(self.liars))
 
     def exceed(self, engine: PoisonedEngine, one: Round, _: Any, totals: list[Table]) -> list[IntArray]:
-        """Return the largest table with which the sums, known to the promoter, still pass the server's checks."""
+        """Return the longest table that passes the server's checks; the promoter is assumed to know all others."""
         passing, failing = 0.0, float(2 * self.run.problem.n_users)  # clips
         for _step in range(BISECTIONS):
             clips = (passing + failing) / 2
@@ -165,7 +165,7 @@ def attack_integrity(run: Watched) -> list[Finding]:
 
 
 def _by_aim(group: Promotion) -> list[tuple[Promotion, str]]:
-    """Return variants of an attack with suffixes of their names: raising the rating alone, and the count too."""
+    """Return the variants of an attack, with suffixes for their names: to raise only the rating, or counts too."""
     if not group.run.predicts_values:
         return [(group, "")]
     return [(replace(group, counts=False), ""), (group, ", counts too")]

@@ -119,7 +119,7 @@ def _mu_error(mu: float, trials: int) -> float:
 
 
 def epsilon_of_scores(scores: Scores, delta: float) -> float:
-    """Return a lower bound on ε at this δ for normal test statistics; without noise, that of `epsilon_counted`."""
+    """Return a lower bound on ε at this δ, if the scores are normal; without noise, that of `epsilon_counted`."""
     found, _ = measured_mu(scores)
     if found == math.inf:
         return epsilon_counted(scores, delta)

@@ -218,7 +218,7 @@ def draw_selection(user, choices, streams, scratch):  # type: ignore[no-untyped-
 
 @njit(cache=True)
 def choose(user, rated, errors, choices, given, streams, scratch):  # type: ignore[no-untyped-def]
-    """Write a user's items and their real or fake errors, given or drawn, into `scratch`; return their number."""
+    """Write the items that a user reports, and their real or fake errors, into `scratch`; return their number."""
     if choices.bits.shape[1] == 0:
         copy_into(rated, scratch.selected)
         copy_into(errors, scratch.selected_errors)

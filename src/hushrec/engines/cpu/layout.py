@@ -31,7 +31,7 @@ def fake_ranges(problem: GradientProblem) -> FloatArray:
 
 
 def profile_caps(problem: GradientProblem) -> IntArray:
-    """Return the number of rated items that count for each user's permanent bits at most: the cap, or all items."""
+    """Return the largest number of rated items that count for each user's permanent bits: the cap, or all items."""
     selections = selections_of([problem.protocol(user) for user in range(problem.n_users)])
     return np.array([problem.n_items if own.profile_cap is None else own.profile_cap for own in selections])
 

@@ -238,7 +238,7 @@ def _only(problem: AnyProblem, wanted: BoolArray) -> Ratings:
 
 
 def _layout(one: Round, codes: Sequence[BlockCode], fraction: float) -> tuple[Codes, int]:
-    """Return a round's encoding as arrays by kind of block, and its table's size; `fraction` multiplies every clip."""
+    """Return the encodings of a round's blocks as arrays by kind, and the table's size; `fraction` scales clips."""
     layout = Codes(
         wanted=np.zeros(kernels.KINDS, np.bool_),
         clips=np.ones(kernels.KINDS),

@@ -149,7 +149,7 @@ def _add_taste(items, values, unseen, person, codes, table, stream, given, state
 
 @njit(cache=True, nogil=True)
 def _add_items(kind, items, values, weights, scores, person, codes, stream, given, state, sums):  # type: ignore[no-untyped-def]
-    """Round and add an item block, with rows value · weights[j] · `scores`, and its curvature block (`kind` + 1)."""
+    """Round and add an item block, with the rows value · weights[j] · `scores`, and its curvature block."""
     entries = blocks.item_entries(items, values, weights, scores)
     norm = blocks.norm_of(entries)
     add_block(kind, entries, items, len(scores), person, codes, stream, given, state, sums)

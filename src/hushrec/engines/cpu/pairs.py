@@ -59,7 +59,7 @@ def own_errors(rated, partners, user_vector, item_vectors, errors, pull):  # typ
 
 @njit(cache=True)
 def choose_both_ends(rated, partners, errors, is_rated, selected, selected_errors):  # type: ignore[no-untyped-def]
-    """Write rated items and distinct partners, with errors s and −s of their (first) pairs; return their number."""
+    """Write the rated items and distinct partners, and the errors s or −s of their pairs; return their number."""
     count = len(rated)
     copy_into(rated, selected)
     copy_into(errors, selected_errors)
@@ -77,7 +77,7 @@ def choose_both_ends(rated, partners, errors, is_rated, selected, selected_error
 
 @njit(cache=True)
 def choose_selected(user, rated, unrated, inputs, scratch):  # type: ignore[no-untyped-def]
-    """Write a user's selection, each item paired with a new partner, and its errors to `scratch`; return its length."""
+    """Pair each selected item with a new partner; write items and errors to `scratch`; return the number of items."""
     given, pairing, is_rated = inputs.given, inputs.pairing, scratch.is_rated
     selected, errors, words = scratch.selected, scratch.selected_errors, scratch.words
     is_given = len(given.starts) > 0

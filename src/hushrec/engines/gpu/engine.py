@@ -191,7 +191,7 @@ class GpuBatch:
         return self.user_vectors[run], self.item_vectors[run]
 
     def _noises(self, counts: Tensor) -> tuple[Tensor, Tensor]:
-        """Return noise of variance η / ratings for user vectors, and η / gradients (`counts`) for item vectors."""
+        """Return the noise of user and item vectors: variance η / (number of ratings) and η / (number of gradients)."""
         eta, h = self._step_sizes(), self._counts[..., None].clamp_min(1)
         users = self._normal(Purpose.USER_NOISE, self.n_users) * (eta / h).sqrt()
         items = self._normal(Purpose.GRADIENT_NOISE, self.n_items) * (eta / counts[..., None].clamp_min(1)).sqrt()

@@ -56,7 +56,7 @@ def place_profiles(problem: GradientProblem, device: torch.device) -> Profiles:
 
 @dataclass(frozen=True, eq=False)
 class Reports:
-    """The errors in all reports of a round: `errors[i]` is that of user `users[i]` for item `items[i]`, once."""
+    """The errors in all reports of a round: `errors[i]` is that of user `users[i]` for item `items[i]`."""
 
     users: Tensor
     items: Tensor
@@ -66,7 +66,7 @@ class Reports:
 def own_pairs(
     profiles: Profiles, partners: Tensor, user_vectors: Tensor, item_vectors: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return the error s = 1 / (1 + exp(x)) of every pair, x a score difference, and each user's Σ s (v_j − v_j')."""
+    """Return the error s = 1 / (1 + exp(score difference)) of each pair, and each user's sum of s (v_j − v_j')."""
     differences = item_vectors[profiles.items] - item_vectors[partners]
     errors = torch.sigmoid(-(user_vectors[profiles.users] * differences).sum(-1))
     pull = torch.zeros_like(user_vectors).index_add_(0, profiles.users, errors[:, None] * differences)
@@ -74,7 +74,7 @@ def own_pairs(
 
 
 def both_ends(profiles: Profiles, partners: Tensor, errors: Tensor) -> Reports:
-    """Return the errors of all items in pairs: s if rated, −s if a partner, which only its first pair reports."""
+    """Return the errors of all items in pairs: s if rated, −s if a partner, of the first pair if in several."""
     cells, order = torch.sort(profiles.users * profiles.n_items + partners, stable=True)
     is_first = torch.ones_like(cells, dtype=torch.bool)
     is_first[1:] = cells[1:] != cells[:-1]
