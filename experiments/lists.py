@@ -13,9 +13,9 @@ import numpy as np
 
 from hushrec.data.sources import load
 from hushrec.engines import train_all_rounds
-from hushrec.simulation.lists import list_scores
 from hushrec.simulation.run import task_problem
 from hushrec.simulation.settings import Settings
+from hushrec.simulation.tasks import list_scores
 
 SETS = {"ml-100k": "ml-100k", "synthetic, sparse": "synthetic:users=610,items=9724,ratings=100836"}
 STRENGTHS = (0.0, 5.0, 20.0, 50.0, 100.0, 200.0, 500.0)

@@ -17,10 +17,9 @@ import numpy as np
 from hushrec.data.sources import load
 from hushrec.engines import train_all_rounds
 from hushrec.evaluate import list_metrics
-from hushrec.simulation.lists import LIKED
 from hushrec.simulation.run import task_problem
 from hushrec.simulation.settings import Settings
-from hushrec.simulation.tasks import Candidates, by_user
+from hushrec.simulation.tasks import LIKED, Candidates, by_user
 
 SPLITS = {"ml-100k": 3, "ml-1m": 1, "netflix-10k": 1}
 QUALITIES, TASTES = (0.0, 0.5, 1.0), (1.0, 1.5, 2.0)

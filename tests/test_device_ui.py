@@ -32,8 +32,9 @@ from hushrec.device import view
 from hushrec.device.inference import compare
 from hushrec.device.ui import Page, Rating, make_ui
 from hushrec.errors import ParameterError
+from hushrec.protocols.fleet_size import sentence_of
 from hushrec.protocols.gradient.device import GradientDevice
-from hushrec.protocols.gradient.fleet_size import fleet_sentence
+from hushrec.protocols.gradient.fleet_size import MEASURED
 from hushrec.scale import form_values
 
 ROOT = Path(__file__).parents[1]
@@ -349,7 +350,7 @@ def test_what_to_expect_is_said_for_as_many_devices_as_the_server_expects(tmp_pa
         before = client.post("/api/look", json={"server": live.url}).json()
         assert not device.has_joined
         device.join(live.url)
-        assert before["expectation"] == client.get("/api/levels").json()["expectation"] == fleet_sentence(50)
+        assert before["expectation"] == client.get("/api/levels").json()["expectation"] == sentence_of(MEASURED, 50)
         assert [level["name"] for level in before["levels"]] == ["Strict", "Middle", "Usual"]
 
 
