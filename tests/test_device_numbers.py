@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from offline_kit import N_ITEMS, OfflineServer, make_small_offer
 
 from hushrec import Device
+from hushrec.device import joining
 from hushrec.errors import HushrecError, ParameterError
 
 OFFER = make_small_offer(epoch_rounds=1)  # every round draws anew, so that each raised limit is used
@@ -52,7 +53,7 @@ def test_whatever_the_api_accepts_the_store_reads_back(
         budgets = {"epsilon_i": epsilon_i, "epsilon_g": epsilon_g, "max_value_rho": max_value_rho, "scale": scale}
         with Device.create(store, **budgets) as device:
             device.add_ratings(ratings)
-            server.run(device._session.joining.join())
+            server.run(joining.join(device._session))
             for _ in range(2):
                 try:
                     server.run(device._session.step())
@@ -99,7 +100,7 @@ def test_the_offline_server_lets_a_device_take_part(tmp_path: Path) -> None:
     server = OfflineServer()
     with Device.create(tmp_path / "store", epsilon_i=4, epsilon_g=4) as device:
         device.add_ratings({f"item-{n}": 1 + n % 5 for n in range(10)})
-        server.run(device._session.joining.join())
+        server.run(joining.join(device._session))
         assert device.status().n_items == N_ITEMS
         assert [server.run(device._session.step()) for _ in range(3)] == ["reported"] * 3
     with Device(tmp_path / "store") as device:

@@ -12,6 +12,7 @@ from service_kit import new_device
 
 from hushrec import Device
 from hushrec.data.synthetic import synthetic
+from hushrec.device import joining
 from hushrec.errors import LocalProtocolError, RemoteProtocolError
 from hushrec.protocols.gradient import fit
 from hushrec.protocols.gradient.fit import fit_user_vector
@@ -32,7 +33,7 @@ def newcomer(folder: Path, server: OfflineServer, ratings: dict[str, float]) -> 
     """A device that joins a run which is over."""
     device = Device.create(folder)
     device.add_ratings(ratings)
-    server.run(device._session.joining.join())
+    server.run(joining.join(device._session))
     assert server.run(device._session.step()) == "run over"
     return device
 
@@ -86,7 +87,7 @@ def test_without_item_vectors_there_is_nothing_to_recommend(tmp_path: Path) -> N
     with new_device(tmp_path / "device") as device:
         with pytest.raises(LocalProtocolError, match="not joined a server"):
             device.recommend()
-        OfflineServer().run(device._session.joining.join())
+        OfflineServer().run(joining.join(device._session))
         with pytest.raises(LocalProtocolError, match="public table"):
             device.recommend()
 
@@ -100,7 +101,7 @@ def test_the_first_list_is_what_most_people_like(tmp_path: Path) -> None:
     count = np.bincount(data.items, minlength=data.n_items)
     mean = np.bincount(data.items, data.values, minlength=data.n_items) / np.maximum(count, 1)
     with Device.create(tmp_path / "device") as device:  # without any rating
-        server.run(device._session.joining.join())
+        server.run(joining.join(device._session))
         found = device.search()
         first = [int(item.split("-")[1]) for item, _ in found.items]
         assert (found.count, len(first)) == (data.n_items, 12)
@@ -113,7 +114,7 @@ def test_the_first_list_is_what_most_people_like(tmp_path: Path) -> None:
 def test_before_anything_is_public_the_first_list_is_the_catalogue(tmp_path: Path) -> None:
     """A device that joined and saw no round yet lists the items as the server does."""
     with new_device(tmp_path / "device") as device:
-        OfflineServer().run(device._session.joining.join())
+        OfflineServer().run(joining.join(device._session))
         assert [item for item, _ in device.search(count=3).items] == ["item-0", "item-1", "item-2"]
 
 
@@ -146,7 +147,7 @@ def test_item_vectors_that_no_honest_run_has_are_not_taken(tmp_path: Path, rng: 
         server.item_vectors *= factor
         with Device.create(tmp_path / f"{factor:g}") as device:
             device.add_rating("item-1", 4)
-            server.run(device._session.joining.join())
+            server.run(joining.join(device._session))
             with pytest.raises(RemoteProtocolError, match="item_vectors"):
                 server.run(device._session.step())
             assert device._store.get("public") is None

@@ -27,6 +27,7 @@ from test_service_hostile import Talk, bad_server, says
 
 from hushrec import Device
 from hushrec.audit.own_reports import read_reports
+from hushrec.device import joining
 from hushrec.device.calls import Call, Job, Reply
 from hushrec.device.participation import Participation
 from hushrec.device.transport import Stopped
@@ -156,14 +157,14 @@ def test_every_other_job_bears_ratings_between_its_requests(tmp_path: Path, at: 
                 drive(device, session.step(ROUND_WAIT), rate, at=at)
 
         answer_until(1)
-        drive(device, session.joining.rotate_key(), rate)
+        drive(device, joining.rotate_key(session), rate)
         live.admin("POST", "/v1/admin/catalogue/items", json={"ids": ["new"]}).raise_for_status()
         answer_until(3)
         assert device._store.count_items() == N_ITEMS + 1
         assert device.budget()["permanent_draws"] == 2
-        drive(device, session.joining.rejoin(), lambda device: device.add_rating("new", 4.0), at=at)
+        drive(device, joining.rejoin(session), lambda device: device.add_rating("new", 4.0), at=at)
         assert (device.has_joined, session.client().last_round) == (True, 3)
-        drive(device, session.joining.leave(), rate)
+        drive(device, joining.leave(session), rate)
         assert not device.has_joined
         assert device.budget()["permanent_draws"] == 2
 
@@ -219,7 +220,7 @@ def test_a_device_that_is_closed_meanwhile_ends_a_request_as_if_it_was_told_to(t
         driver = device._driver()
         driver._http.close()
         with pytest.raises(Stopped):
-            driver.run(device._session.joining.offered())
+            driver.run(joining.ask_offer())
 
 
 class Waits(threading.Event):

@@ -15,6 +15,7 @@ from masked_kit import bytes_in
 from offline_kit import OfflineServer, make_small_offer
 
 from hushrec import Device
+from hushrec.device import joining
 from hushrec.device.store import Store
 from hushrec.errors import HushrecError, StorageError
 
@@ -28,7 +29,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     server = OfflineServer(make_small_offer(reports_per_client=15))  # no report is empty, but once in 2**30 times
     with Device.create(folder) as device:
         device.add_ratings({f"item-{n}": 1 + n % 5 for n in range(10)})
-        server.run(device._session.joining.join())
+        server.run(joining.join(device._session))
         server.run(device._session.step())
     return folder
 

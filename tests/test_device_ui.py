@@ -28,7 +28,7 @@ from service_kit import (
 from hushrec import Device, pages
 from hushrec.audit.own_reports import read_reports
 from hushrec.cli.device import ui
-from hushrec.device import view
+from hushrec.device import joining, view
 from hushrec.device.inference import compare
 from hushrec.device.ui import Page, Rating, make_ui
 from hushrec.errors import ParameterError
@@ -302,7 +302,7 @@ def test_the_attack_on_ones_own_reports_knows_the_scale(
     with Device.create(tmp_path / "device", epsilon_i=1500, epsilon_p=3000, scale=scale) as device:
         low, steps = scale[0], int((scale[1] - scale[0]) / step)
         device.add_ratings({f"item-{n}": low + step * rng.integers(0, steps + 1) for n in range(30)})
-        server.run(device._session.joining.join())
+        server.run(joining.join(device._session))
         for _ in range(20):
             server.run(device._session.step())
         last = Page(device, read_reports).sent()["last"]
@@ -318,7 +318,7 @@ def test_scaling_a_report_down_hides_no_rating_from_the_attack(tmp_path: Path, r
     server.item_vectors, server.max_report_norm = rng.normal(0.22, 0.1, (400, 20)), 0.5
     with Device.create(tmp_path / "device", epsilon_i=8) as device:
         device.add_ratings({f"item-{n}": 1 + int(n % 5) for n in rng.permutation(400)[:120]})
-        server.run(device._session.joining.join())
+        server.run(joining.join(device._session))
         for _ in range(20):
             server.run(device._session.step())
         norms = [float(np.linalg.norm(shown.report.gradients)) for shown in device.sent().reports]

@@ -20,6 +20,7 @@ from service_kit import OPEN_SOCKETS, RUN_ID
 from test_masked_rounds import Attempt
 
 from hushrec import wire
+from hushrec.device import joining
 from hushrec.errors import AttemptFailed, RemoteProtocolError
 from hushrec.messages import Address, Public
 from hushrec.models.predictor import Arrays
@@ -367,7 +368,7 @@ def test_a_lie_about_the_terms_is_refused_at_the_next_contact(honest: Honest, tm
         reason = "run that this device joined"
     with connected(tmp_path / "device", told) as device:
         with pytest.raises(RemoteProtocolError, match=reason):
-            device._driver().run(device._session.joining.fetch_offer())
+            device._driver().run(joining.fetch_offer(device._session))
         if change == "a changed plan":
             with pytest.raises(RemoteProtocolError, match="terms"):
                 device._driver().run(device._session.refresh_public())

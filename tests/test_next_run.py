@@ -13,6 +13,7 @@ from test_device_ui import client_of
 from test_masked_service import PHASES, catalogue, masked_settings, new_people, play_round, report, tables_of
 
 from hushrec import Device
+from hushrec.device import joining
 from hushrec.errors import BudgetExceeded, ConsentNeeded, CopiedStore, ParameterError, RemoteProtocolError
 from hushrec.service.setup import Items, prepare_run, stored_number
 from hushrec.service.storage import Storage
@@ -213,7 +214,7 @@ def test_a_next_run_of_sdcf_draws_new_bits_with_consent(tmp_path: Path) -> None:
                 left = device._session.kept.offer()
                 assert left is not None
                 earlier = replace(left, run_id=device._store.get_json("past_runs")[0])
-                assert not device._session.joining._is_next(earlier, left)  # no server leads it back
+                assert not joining._is_next(device._session, earlier, left)  # no server leads it back
 
 
 @pytest.mark.parametrize("number", [1, 4])

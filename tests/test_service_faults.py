@@ -47,6 +47,7 @@ from service_kit import (
 )
 
 from hushrec import Device, wire
+from hushrec.device import joining
 from hushrec.device.budgets import Budgets
 from hushrec.device.fleet import Member, Orders, Outcome, run_fleet
 from hushrec.errors import StorageError
@@ -138,7 +139,7 @@ def test_a_device_killed_while_it_joins_joins_the_next_time(tmp_path: Path, n_re
         with new_device(tmp_path / "device") as device:
             with device._store.change():
                 device._store.put_json("server", {"address": live.url, "ca": None})
-            driver, job = device._driver(), device._session.joining.join(code)
+            driver, job = device._driver(), joining.join(device._session, code)
             call = next(job)
             for _ in range(n_replies):
                 call = job.send(driver._make(call))

@@ -28,7 +28,7 @@ from service_kit import (
 from test_service_security import kind, scripted
 
 from hushrec import Device, wire
-from hushrec.device import calls, transport
+from hushrec.device import calls, joining, transport
 from hushrec.device.calls import Call, Reply
 from hushrec.device.transport import PATIENCE_SECONDS, SILENT_SECONDS, BlockingDriver
 from hushrec.errors import ConnectionFailed, RemoteProtocolError
@@ -208,7 +208,7 @@ def test_a_run_too_large_for_a_device_is_refused_before_anything_is_fetched(tmp_
         offer = live.rounds.offer
         for n_items, n_factors in ((calls.MOST_ITEMS + 1, 4), (50_000_000, 4), (60, calls.MOST_FACTORS + 1)):
             huge = replace(offer, terms=replace(offer.terms, n_items=n_items, n_factors=n_factors))
-            job = device._session.joining.join()
+            job = joining.join(device._session)
             next(job)
             with pytest.raises(RemoteProtocolError, match=r"items of .* factors"):
                 job.send(Reply(200, wire.encode(huge)))
@@ -267,7 +267,7 @@ def test_a_key_change_that_was_cut_short_is_finished_by_the_next_step(tmp_path: 
             device.join(live.url)
         for heard in (False, True):
             with Device(tmp_path / "device") as device:
-                job = device._session.joining.rotate_key()
+                job = joining.rotate_key(device._session)
                 call = next(job)
                 if heard:
                     assert device._driver()._make(call).status == 204

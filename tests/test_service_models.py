@@ -8,6 +8,7 @@ import pytest
 from service_kit import OPEN_SOCKETS, RUN_ID, get, live_server, play, small_settings
 
 from hushrec import Device, wire
+from hushrec.device import joining
 from hushrec.device.calls import Reply
 from hushrec.errors import ParameterError, RemoteProtocolError
 from hushrec.messages import Address, Catalogue, Offer
@@ -134,7 +135,7 @@ def test_a_device_does_not_join_what_it_does_not_know(tmp_path: Path, changes: d
         offer.server_key,
     )
     with Device.create(tmp_path / "device") as device:
-        job = device._session.joining.join()
+        job = joining.join(device._session)
         next(job)
         with pytest.raises(RemoteProtocolError, match=name):
             job.send(Reply(200, wire.encode(changed)))

@@ -3,7 +3,7 @@
 import contextlib
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy.typing as npt
@@ -12,7 +12,8 @@ from hushrec.arrays import FloatArray
 from hushrec.budget.events import as_number
 from hushrec.budget.ledger import Ledger
 from hushrec.errors import BudgetExceeded, ParameterError
-from hushrec.offers import personal_options
+from hushrec.messages import Offer
+from hushrec.offers import make_run_protocol, personal_options
 from hushrec.protocols import PROTOCOLS, default_protocol, find_protocol
 from hushrec.protocols.configured import ConfiguredProtocol
 from hushrec.scale import form_values, from_unit, to_unit
@@ -87,9 +88,10 @@ class Budgets:
                 raise ParameterError(f"{name} of protocol {protocol} must be set. Give its value in `Budgets.options`.")
         return {name: option.checked(chosen[name]) for name, option in wanted.items()}
 
-    def with_selection(self, epsilon_i: float) -> "Budgets":
-        """Return a copy with another `epsilon_i`, and the default `epsilon_p` for it."""
-        return replace(self, epsilon_i=epsilon_i, epsilon_p=None)  # type: ignore[arg-type]
+    def protocol_for(self, offer: Offer) -> ConfiguredProtocol:
+        """Return the protocol of an offered run, configured with this person's options."""
+        own = self.options_for(offer.protocol, offer.model)
+        return make_run_protocol(offer.protocol, offer.model, offer.options, own)
 
     def form_values(self) -> FloatArray:
         """Return the rating values that the page's form offers, on this person's scale."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from hushrec.errors import ConsentNeeded, RemoteProtocolError
+from hushrec.errors import ConsentNeeded, LocalProtocolError, RemoteProtocolError
 from hushrec.messages import LARGEST_TABLE, Offer
 from hushrec.signing import Request
 
@@ -98,6 +98,11 @@ def expect(reply: Reply, status: int) -> bytes:
             code=reply.code or "refused",
         )
     return reply.body
+
+
+def not_joined() -> LocalProtocolError:
+    """Return the error of a request that needs a server before this device has joined one."""
+    return LocalProtocolError("this device has not joined a server. Join one first.")
 
 
 def said(reply: Reply) -> str:

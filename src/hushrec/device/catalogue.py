@@ -39,11 +39,9 @@ class Catalogue:
         return self._entries[self._positions[item]][1] if item in self._positions else item
 
     def title_at(self, position: int) -> str:
-        """Return the title of the item at a position."""
         return self._entries[position][1]
 
     def position_of(self, item: str) -> int:
-        """Return the position of an item by its id."""
         return self._positions[item]
 
     def search(self, text: str, *, count: int, first: int = 0) -> Found:

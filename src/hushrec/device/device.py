@@ -6,7 +6,7 @@ The class is thread-safe: a lock guards the store, and is released during reques
 import contextlib
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,7 +15,9 @@ import numpy as np
 
 from hushrec.arrays import FloatArray
 from hushrec.budget.events import as_number
+from hushrec.device import joining
 from hushrec.device.budgets import Budgets
+from hushrec.device.calls import not_joined
 from hushrec.device.catalogue import Catalogue, Found
 from hushrec.device.kept import ShownReport
 from hushrec.device.session import Session
@@ -28,7 +30,7 @@ from hushrec.device.transport import (
     open_http,
     tls_context,
 )
-from hushrec.errors import HushrecError, LocalProtocolError, ParameterError
+from hushrec.errors import HushrecError, ParameterError
 from hushrec.messages import Offer
 
 FAREWELL_SECONDS = 3.0  # timeout for telling the server when the store is erased
@@ -119,7 +121,7 @@ class Device:
         if self.has_joined:
             with contextlib.suppress(HushrecError):  # the store is erased even if the server cannot be reached
                 driver = self._driver(patience=0, seconds=FAREWELL_SECONDS)
-                driver.run(self._session.joining.leave())
+                driver.run(joining.leave(self._session))
         with self._lock:
             self.close()
             erase(self._store.folder)
@@ -197,8 +199,9 @@ class Device:
         with self._lock:
             if text.strip() or not self.has_learned:
                 return self.catalogue.search(text, count=count, first=first)
-            order = self._session.predictions.popular()[first : first + count]
-            return self.catalogue.listed([int(n) for n in order])
+            liked = self._session.client().side.popularity(self._session.predictions.public())
+            order = range(len(self.catalogue)) if liked is None else np.argsort(-liked, kind="stable").tolist()
+            return self.catalogue.listed(order[first : first + count])
 
     # The server ------------------------------------------------------------------------------------------------
 
@@ -221,9 +224,9 @@ class Device:
         """
         place = self._place(server, ca, insecure=insecure)
         if again or not self.has_joined:
-            job = self._session.joining.rejoin(invitation) if again else self._session.joining.join(invitation)
+            job = joining.rejoin(self._session, invitation) if again else joining.join(self._session, invitation)
         elif place != self._store.get_json("server"):
-            job = self._session.joining.check_server()
+            job = joining.check_server(self._session)
         else:
             return
         self._driver(place).run(job)
@@ -232,7 +235,7 @@ class Device:
 
     def look_at(self, server: str, *, ca: str | Path | None = None, insecure: bool = False) -> Offer:
         """Return a server's offer, by an anonymous request; nothing is joined or stored. Parameters as in `join`."""
-        offer: Offer = self._driver(self._place(server, ca, insecure=insecure)).run(self._session.joining.fetch_offer())
+        offer: Offer = self._driver(self._place(server, ca, insecure=insecure)).run(joining.fetch_offer(self._session))
         return offer
 
     def _place(self, server: str | None, ca: str | Path | None, *, insecure: bool) -> dict[str, str | None]:
@@ -267,28 +270,28 @@ class Device:
         This ε is a limit on the total cost of all runs, to be set with `raise_budget`; it is None if the present limit
         is enough. The request is anonymous, and nothing changes.
         """
-        offer: Offer = self._driver().run(self._session.joining.look_next())
+        offer: Offer = self._driver().run(joining.look_next(self._session))
         with self._lock:
-            return offer, self._session.joining.needs(offer)
+            return offer, joining.needs(self._session, offer)
 
     def follow(self) -> None:
         """Agree to the server's offer of further rounds, or of a next run with new terms.
 
         A next run is refused if the ledger's limit does not cover its cost on top of the earlier runs.
         """
-        self._driver().run(self._session.joining.follow())
+        self._driver().run(joining.follow(self._session))
 
     def leave(self, *, tell: bool = True) -> None:
         """Leave the run; ratings and ledger stay in the store. With `tell=False` the server is not contacted."""
         if tell:
-            self._driver().run(self._session.joining.leave())
+            self._driver().run(joining.leave(self._session))
         else:
             with self._lock:
-                self._session.joining.forget_run()
+                joining.forget_run(self._session)
 
     def rotate_key(self) -> None:
         """Replace the key that signs this device's requests."""
-        self._driver().run(self._session.joining.rotate_key())
+        self._driver().run(joining.rotate_key(self._session))
 
     @property
     def has_joined(self) -> bool:
@@ -310,7 +313,7 @@ class Device:
             if place is None:
                 place = self._store.get_json("server")
             if place is None:
-                raise LocalProtocolError("this device has not joined a server. Join one first.")
+                raise not_joined()
             if self._http is not None and self._http_place != place:
                 self._http.close()
                 self._http = None
@@ -336,17 +339,13 @@ class Device:
         if count < 1:
             raise ParameterError(f"count must be at least 1, got {count}.")
         with self._lock:
-            low, high = self._session.budgets.scale
             if earlier := self._earlier_list():
-                return [
-                    Suggestion(item, self.catalogue.title_of(item), min(high, max(low, score)), score)
-                    for item, score in earlier[:count]
-                ]
-            best, scores = self._session.predictions.recommend(count)
-            return [
-                Suggestion(*self._store.item_at(int(n)), min(high, max(low, float(scores[n]))), float(scores[n]))
-                for n in best
-            ]
+                found = [((item, self.catalogue.title_of(item)), score) for item, score in earlier[:count]]
+            else:
+                best, scores = self._session.predictions.recommend(count)
+                found = [(self._store.item_at(int(n)), float(scores[n])) for n in best]
+            low, high = self._session.budgets.scale
+            return [Suggestion(*item, min(high, max(low, score)), score) for item, score in found]
 
     def reasons(self, items: list[str], count: int = 2) -> list[list[str]]:
         """Return, for each of `items`, the ids of up to `count` liked items, the most similar first.
@@ -358,7 +357,7 @@ class Device:
             if not self.has_learned:
                 return [[] for _ in items]
             positions = np.array([self.catalogue.position_of(item) for item in items], dtype=np.int64)
-            found = self._session.predictions.reasons(positions, count)
+            found = self._session.client().reasons(self._session.predictions.public(), positions, count)
             return [[self._store.item_at(int(place))[0] for place in places] for places in found]
 
     @property
@@ -382,12 +381,14 @@ class Device:
     def predict(self) -> FloatArray:
         """Return predicted ratings of all items in the order of the catalogue, clipped to this person's scale."""
         with self._lock:
-            return np.clip(self._session.predictions.predict(), *self._session.budgets.scale)
+            return np.clip(self.budgets.from_unit(self._session.predictions.scores()), *self.budgets.scale)
 
     def item_vectors(self) -> FloatArray | None:
         """Return the latest public item vectors, or None if the protocol publishes none."""
         with self._lock:
-            return self._session.predictions.item_vectors()
+            table = self._session.predictions.public().get("item_vectors")
+            n_items = self._session.accepted.terms.n_items
+            return None if table is None else np.asarray(table[:n_items], dtype=np.float64)
 
     def status(self) -> Status:
         """Return the state of this device."""
@@ -420,13 +421,12 @@ class Device:
     def budget(self) -> dict[str, Any]:
         """Return the budget spent and its limit, their unit, and what the guarantee does not cover."""
         with self._lock:
-            statement: dict[str, Any] = self._session.protocol().ledger_statement(self._session.ledger())
-            return statement
+            return self._session.budget()
 
     def choose_budget(self, epsilon_i: float) -> None:
         """Set `epsilon_i` of `sdcf`, and `epsilon_p` to twice that; raise if permanent bits have been drawn."""
         with self._lock:
-            self._session.change_budgets(self.budgets.with_selection(epsilon_i))
+            self._session.change_budgets(replace(self.budgets, epsilon_i=epsilon_i, epsilon_p=None))  # type: ignore[arg-type]
 
     def choose_epsilon(self, epsilon: float) -> None:
         """Set the ε that masked runs may cost this person, from the next round on.

@@ -14,7 +14,7 @@ import httpx
 import numpy as np
 
 from hushrec.arrays import FloatArray
-from hushrec.client import Client
+from hushrec.device import joining
 from hushrec.device.budgets import Budgets
 from hushrec.device.session import RUN_OVER, STEPPED, Session
 from hushrec.device.store import Store
@@ -77,17 +77,14 @@ class Outcome:
 
 def run_fleet(members: list[Member], orders: Orders, *, processes: int = 1) -> Outcome:
     """Run all members concurrently, spread over `processes` processes; return their joint outcome."""
-    parts = [(members[n::processes], _part_of(orders, n, processes)) for n in range(processes)]
+    codes = orders.invitations
+    shared = [replace(orders, invitations=codes and codes[n::processes]) for n in range(processes)]
+    parts = [(members[n::processes], part) for n, part in enumerate(shared)]
     if processes == 1:
         return _run_part(*parts[0])
     with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
         done = list(pool.map(_run_part, *zip(*parts, strict=True)))
     return Outcome(*(sum(values) for values in zip(*(astuple(part) for part in done), strict=True)))
-
-
-def _part_of(orders: Orders, number: int, processes: int) -> Orders:
-    codes = orders.invitations
-    return replace(orders, invitations=None if codes is None else codes[number::processes])
 
 
 def _run_part(members: list[Member], orders: Orders) -> Outcome:
@@ -131,12 +128,12 @@ class _Traffic:
 def _join(driver: BlockingDriver, invitation: str | None, follow: bool) -> None:
     session = driver.session
     if not session.is_enrolled:
-        driver.run(session.joining.join(invitation))
+        driver.run(joining.join(session, invitation))
     elif follow:
-        needed = session.joining.needs(driver.run(session.joining.look_next()))
+        needed = joining.needs(session, driver.run(joining.look_next(session)))
         if needed is not None:
             session.allow(needed)
-        driver.run(session.joining.follow())
+        driver.run(joining.follow(session))
 
 
 def _take_part(drivers: list[BlockingDriver], orders: Orders, pool: ThreadPoolExecutor) -> int:
@@ -163,16 +160,18 @@ def _take_part(drivers: list[BlockingDriver], orders: Orders, pool: ThreadPoolEx
 def _errors(members: list[Member], drivers: list[BlockingDriver]) -> FloatArray:
     """Return prediction − rating for all held-out ratings, `(2, n_held_out)`.
 
-    Row 0 is for the predictions that devices show, row 1 for those of the user vectors that rounds trained.
+    Row 0 is for the predictions that devices show, row 1 for those of the user vectors that rounds trained, or again
+    those that devices show if the protocol trains no user vectors.
     """
     first, public = drivers[0].session, _latest_public(drivers[0])
     position = {name: n for n, (name, _) in enumerate(first.store.catalogue())}
     rows = []
     for member, driver in zip(members, drivers, strict=True):
         session, places = driver.session, [position[item] for item in member.held_out]
-        client = session.client()
-        scores = client.predict(public), _trained(client, public)
-        shown, trained = (session.budgets.from_unit(found)[places] for found in scores)
+        client, vectors = session.client(), public.get("item_vectors")
+        shown = client.predict(public)
+        trained = shown if vectors is None else vectors @ client.private_state()["user_vector"]
+        shown, trained = (session.budgets.from_unit(found)[places] for found in (shown, trained))
         true = np.array(list(member.held_out.values()))
         rows.append(np.array([np.clip(shown, *session.budgets.scale) - true, trained - true]))
     return np.concatenate(rows, axis=1)
@@ -189,12 +188,6 @@ def _latest_public(driver: BlockingDriver) -> Arrays:
             if time.monotonic() > last:
                 raise
             time.sleep(POLL_SECONDS)
-
-
-def _trained(client: Client, public: Arrays) -> FloatArray:
-    """Return predictions by the user vector that rounds trained, or `Client.predict` if the protocol trains none."""
-    vectors = public.get("item_vectors")
-    return client.predict(public) if vectors is None else np.asarray(vectors @ client.private_state()["user_vector"])
 
 
 def _open(member: Member, orders: Orders) -> Session:

@@ -1,7 +1,7 @@
 """How a device joins and leaves runs, agrees to a server's next run, and changes its key.
 
-Methods that return a `Job` are generators that yield requests and receive replies, as in `session.py`. A key is stored
-before it is sent, and an enrolment is sent only if the ledger allows the cost of the run.
+Functions that return a `Job` are generators that yield requests and receive replies, as in `session.py`. A key is
+stored before it is sent, and an enrolment is sent only if the ledger allows the cost of the run.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from hushrec import wire
 from hushrec.budget.ledger import Ledger
 from hushrec.device.budgets import allow_run, consent
-from hushrec.device.calls import Call, Job, check_size, expect
+from hushrec.device.calls import Call, Job, check_size, expect, not_joined
 from hushrec.errors import BudgetExceeded, ConsentNeeded, LocalProtocolError, RemoteProtocolError
 from hushrec.messages import Enrolment, Offer
 from hushrec.models import find_model
@@ -23,221 +23,218 @@ if TYPE_CHECKING:
     from hushrec.device.session import Session
 
 
-class Joining:
-    """The jobs by which a session joins and leaves the runs of its server."""
-
-    def __init__(self, session: "Session") -> None:
-        self._session = session
-
-    def join(self, invitation: str | None = None) -> Job:
-        """Enrol with a new key. The key is stored before it is sent, so that it is not lost in a crash."""
-        session = self._session
-        if session.is_enrolled:
-            raise LocalProtocolError(
-                "this device has joined a run already. Leave that run first with `hushrec device leave`."
-            )
-        offer = yield from self.fetch_offer()
-        self._allowed(offer)  # raises before the server learns of this device
-        if session.key is None or session.offer is None or not offer.keeps(session.offer):
-            session.key = DeviceKey.generate()  # a key is never used with two servers
-            session.name = device_id_of(session.key.public_key)
-        assert session.name is not None
-        session.offer = offer
-        with session.store.change():
-            session.store.put("key", session.key.to_bytes())
-            session.store.put("device", session.name.encode())
-            session.store.put("offer", wire.encode(offer))
-        body = wire.encode(Enrolment(session.key.public_key, invitation))
-        expect((yield Call(Request("POST", "/v1/devices", body))), 201)
-        yield from session.refresh_catalogue(offer.terms.n_items)
-        client = session.make_client()
-        with session.store.change():
-            session.store.put("enrolled", b"1")
-            if session.store.get("private_state") is None:
-                session.store.put_json("ledger", self._allowed(offer).to_record())
-                session.kept.put_private_state(client.private_state())
-        if session.keep_public:
-            yield from session.look_at_public()
-
-    def _allowed(self, offer: Offer) -> Ledger:
-        """Return the ledger. Its limits are raised for this run, unless this device joined the run before."""
-        session = self._session
-        ledger = session.ledger()
+def join(session: "Session", invitation: str | None = None) -> Job:
+    """Enrol with a new key. The key is stored before it is sent, so that it is not lost in a crash."""
+    if session.is_enrolled:
+        raise LocalProtocolError(
+            "this device has joined a run already. Leave that run first with `hushrec device leave`."
+        )
+    offer = yield from fetch_offer(session)
+    if session.store.get("private_state") is None:
+        _allowed(session, offer)  # raises before the server learns of this device
+    if session.key is None or session.offer is None or not offer.keeps(session.offer):
+        session.key = DeviceKey.generate()  # a key is never used with two servers
+        session.name = device_id_of(session.key.public_key)
+    assert session.name is not None
+    session.offer = offer
+    with session.store.change():
+        session.store.put("key", session.key.to_bytes())
+        session.store.put("device", session.name.encode())
+        session.store.put("offer", wire.encode(offer))
+    body = wire.encode(Enrolment(session.key.public_key, invitation))
+    expect((yield Call(Request("POST", "/v1/devices", body))), 201)
+    yield from session.refresh_catalogue(offer.terms.n_items)
+    client = session.make_client()
+    with session.store.change():
+        session.store.put("enrolled", b"1")
         if session.store.get("private_state") is None:
-            allow_run(session.make_protocol(offer), offer.terms, ledger, {})
-        return ledger
+            session.store.put_json("ledger", _allowed(session, offer).to_record())
+            session.kept.put_private_state(client.private_state())
+    if session.keep_public:
+        yield from session.look_at_public()
 
-    def offered(self) -> Job:
-        """Fetch and return the server's present offer, unchecked; the request is anonymous."""
-        return wire.decode(expect((yield Call(Request("GET", "/v1/run"), signed=False)), 200), Offer)
 
-    def fetch_offer(self) -> Job:
-        """Fetch, check and return the server's offer; raise if this device has joined another run."""
-        session = self._session
-        offer = yield from self.offered()
-        accepted = session.kept.offer() if session.store.get("private_state") is not None else None
-        if accepted is not None and offer.extends(accepted):  # further rounds need the person's consent
+def _allowed(session: "Session", offer: Offer) -> Ledger:
+    """Return the ledger with limits raised for this run; raise if the person must allow more first."""
+    ledger = session.ledger()
+    allow_run(session.budgets.protocol_for(offer), offer.terms, ledger, {})
+    return ledger
+
+
+def ask_offer() -> Job:
+    """Fetch and return the server's present offer, unchecked; the request is anonymous."""
+    return wire.decode(expect((yield Call(Request("GET", "/v1/run"), signed=False)), 200), Offer)
+
+
+def fetch_offer(session: "Session") -> Job:
+    """Fetch, check and return the server's offer; raise if this device has joined another run."""
+    offer = yield from ask_offer()
+    if session.store.get("private_state") is not None and (accepted := session.kept.offer()) is not None:
+        if offer.extends(accepted):  # further rounds need the person's consent
             offer = replace(offer, terms=replace(offer.terms, max_rounds=accepted.terms.max_rounds))
-        if accepted is not None and self._is_next(offer, accepted):
+        if _is_next(session, offer, accepted):
             raise ConsentNeeded(
                 "this server offers a next run with new terms. To take part in it, agree with `hushrec device join"
                 " --next`."
             )
-        if accepted is not None and not offer.keeps(accepted):
+        if not offer.keeps(accepted):
             raise RemoteProtocolError(
                 "this server must offer the run that this device joined, but offers another. To join the new run, leave"
                 " the old one first with `hushrec device leave`.",
                 code="wrong-run",
             )
-        self._check_offer(offer)
-        return offer
+    _check_offer(session, offer)
+    return offer
 
-    def _check_offer(self, offer: Offer) -> None:
-        session = self._session
-        check_offer(offer)
-        check_size(offer)
-        with offered():  # before anything is fetched or sent, if the model does not depend on the catalogue
-            protocol = session.make_protocol(offer)
-            protocol.check_terms(offer.terms)
-            if find_model(offer.model).item_facts is None:
-                protocol.make_device(offer.terms, make_run_model(offer.model, offer.options, None))
-        if not find_protocol(offer.protocol).is_private:
-            raise RemoteProtocolError(
-                f"the server's protocol must protect ratings, but {offer.protocol} does not. Join another server."
-            )
 
-    def check_server(self) -> Job:
-        """Raise if the server offers neither the run that this device joined nor a next run after it."""
-        with contextlib.suppress(ConsentNeeded):  # storing the server's new address needs no consent
-            yield from self.fetch_offer()
+def _check_offer(session: "Session", offer: Offer) -> None:
+    check_offer(offer)
+    check_size(offer)
+    with offered():  # before anything is fetched or sent, if the model does not depend on the catalogue
+        protocol = session.budgets.protocol_for(offer)
+        protocol.check_terms(offer.terms)
+        if find_model(offer.model).item_facts is None:
+            protocol.make_device(offer.terms, make_run_model(offer.model, offer.options, None))
+    if not find_protocol(offer.protocol).is_private:
+        raise RemoteProtocolError(
+            f"the server's protocol must protect ratings, but {offer.protocol} does not. Join another server."
+        )
 
-    def rejoin(self, invitation: str | None = None) -> Job:
-        """Enrol again with a new key, after the store was restored from a backup or copied.
 
-        Another copy of the store may have sent reports. The ledger is charged for them first, up to the last round in
-        which the server has a report of the old key; if its limit is too low, this raises before any signed request.
-        The old key leaves the run, so that rounds do not wait for it. The old permanent bits are not used again.
-        """
-        session = self._session
-        reported, client = session.store.get_json("copied") or 0, session.client()
-        try:
-            with consent("joining again needs"):
-                client.begin_again(reported)
-            offer = yield from self.fetch_offer()  # change nothing if the server is away or has another run
-            allow_run(session.make_protocol(offer), offer.terms, client.ledger, client.spent)
-            if session.is_enrolled:
-                yield from self._retire("bad-signature")  # another copy may have changed the key
-        except BaseException:
-            session.forget_client()
-            raise
-        with session.store.change():
-            session.store.put_json("ledger", client.ledger.to_record())
-            session.kept.put_private_state(client.private_state())
-            session.store.drop("key", "device", "enrolled", "outbox", "copied")
-        session.key = session.name = None
+def check_server(session: "Session") -> Job:
+    """Raise if the server offers neither the run that this device joined nor a next run after it."""
+    with contextlib.suppress(ConsentNeeded):  # storing the server's new address needs no consent
+        yield from fetch_offer(session)
+
+
+def rejoin(session: "Session", invitation: str | None = None) -> Job:
+    """Enrol again with a new key, after the store was restored from a backup or copied.
+
+    Another copy of the store may have sent reports. The ledger is charged for them first, up to the last round in
+    which the server has a report of the old key; if its limit is too low, this raises before any signed request.
+    The old key leaves the run, so that rounds do not wait for it. The old permanent bits are not used again.
+    """
+    reported, client = session.store.get_json("copied") or 0, session.client()
+    try:
+        with consent("joining again needs"):
+            client.begin_again(reported)
+        offer = yield from fetch_offer(session)  # change nothing if the server is away or has another run
+        allow_run(session.budgets.protocol_for(offer), offer.terms, client.ledger, client.spent)
+        if session.is_enrolled:
+            yield from _retire(session, "bad-signature")  # another copy may have changed the key
+    except BaseException:
         session.forget_client()
-        yield from self.join(invitation)  # the user vector and the last round are kept
+        raise
+    with session.store.change():
+        session.store.put_json("ledger", client.ledger.to_record())
+        session.kept.put_private_state(client.private_state())
+        session.store.drop("key", "device", "enrolled", "outbox", "copied")
+    session.key = session.name = None
+    session.forget_client()
+    yield from join(session, invitation)  # the user vector and the last round are kept
 
-    def leave(self) -> Job:
-        """Leave the run at the server and in the store. Reports that were sent cannot be taken back."""
-        yield from self._retire()
-        self.forget_run()
 
-    def _retire(self, *also: str) -> Job:
-        """Ask the server to retire this device's key; ignore refusals for a retired key or with a code in `also`."""
-        reply = yield Call(Request("DELETE", "/v1/devices/me"))
-        if reply.status != 204 and reply.code not in ("not-enrolled", "not-active", "next-run", *also):
-            expect(reply, 204)
+def leave(session: "Session") -> Job:
+    """Leave the run at the server and in the store. Reports that were sent cannot be taken back."""
+    yield from _retire(session)
+    forget_run(session)
 
-    def forget_run(self) -> None:
-        """Remove the server, its run and the keys from the store. Ratings and ledger stay."""
-        session = self._session
-        with session.store.change():
-            self._drop_run()
-            session.store.drop("key", "next_key", "device", "offer")
-        session.reload()
 
-    def _drop_run(self) -> None:
-        """Remove everything that belongs to one run from the store; call only inside `Store.change`."""
-        session = self._session
-        session.store.drop("enrolled", "outbox", "copied", "over", "given_up")
-        session.store.drop("private_state", "public", "shown")
-        session.store.drop_catalogue()
-
-    def rotate_key(self) -> Job:
-        """Replace the key at the server. The old and the new key are both stored until the server has confirmed."""
-        session = self._session
-        new = session.kept.key("next_key") or DeviceKey.generate()
-        with session.store.change():
-            session.store.put("next_key", new.to_bytes())
-        body = wire.encode(Enrolment(new.public_key))
-        reply = yield Call(Request("PUT", "/v1/devices/me/key", body))
-        if reply.code == "bad-signature":  # an earlier request succeeded, but its reply was lost
-            session.key = new
-            reply = yield Call(Request("PUT", "/v1/devices/me/key", body))
+def _retire(session: "Session", *also: str) -> Job:
+    """Ask the server to retire this device's key; ignore refusals for a retired key or with a code in `also`."""
+    reply = yield Call(Request("DELETE", "/v1/devices/me"))
+    if reply.status != 204 and reply.code not in ("not-enrolled", "not-active", "next-run", *also):
         expect(reply, 204)
+
+
+def forget_run(session: "Session") -> None:
+    """Remove the server, its run and the keys from the store. Ratings and ledger stay."""
+    with session.store.change():
+        _drop_run(session)
+        session.store.drop("key", "next_key", "device", "offer")
+    session.reload()
+
+
+def _drop_run(session: "Session") -> None:
+    """Remove everything that belongs to one run from the store; call only inside `Store.change`."""
+    session.store.drop("enrolled", "outbox", "copied", "over", "given_up")
+    session.store.drop("private_state", "public", "shown")
+    session.store.drop_catalogue()
+
+
+def rotate_key(session: "Session") -> Job:
+    """Replace the key at the server. The old and the new key are both stored until the server has confirmed."""
+    new = session.kept.key("next_key") or DeviceKey.generate()
+    with session.store.change():
+        session.store.put("next_key", new.to_bytes())
+    body = wire.encode(Enrolment(new.public_key))
+    reply = yield Call(Request("PUT", "/v1/devices/me/key", body))
+    if reply.code == "bad-signature":  # an earlier request succeeded, but its reply was lost
         session.key = new
-        with session.store.change():
-            session.store.put("key", new.to_bytes())
-            session.store.drop("next_key")
+        reply = yield Call(Request("PUT", "/v1/devices/me/key", body))
+    expect(reply, 204)
+    session.key = new
+    with session.store.change():
+        session.store.put("key", new.to_bytes())
+        session.store.drop("next_key")
 
-    # After a run ------------------------------------------------------------------------------------------------
 
-    def look_next(self) -> Job:
-        """Return the server's offer of further rounds or of a next run; raise if it offers neither."""
-        session, accepted = self._session, self._session.kept.offer()
-        if accepted is None or not session.is_enrolled:
-            raise LocalProtocolError("this device has not joined a server. Join one first.")
-        offer = yield from self.offered()
-        if not (offer.extends(accepted) or self._is_next(offer, accepted)):
-            sentence = "this server offers neither further rounds nor a next run. Try again later."
-            raise RemoteProtocolError(sentence, code="nothing-next", status_hint=409)
-        self._check_offer(offer)
-        return offer
+# After a run ------------------------------------------------------------------------------------------------
 
-    def needs(self, offer: Offer) -> float | None:
-        """Return the ε that the person must allow in total before `follow`, or None if the present limit is enough."""
-        session = self._session
-        if session.offer is None or offer.run_id == session.offer.run_id:
-            return None
-        try:
-            self._check_allowed(offer)
-        except BudgetExceeded as error:
-            return error.needed
+
+def look_next(session: "Session") -> Job:
+    """Return the server's offer of further rounds or of a next run; raise if it offers neither."""
+    accepted = session.kept.offer()
+    if accepted is None or not session.is_enrolled:
+        raise not_joined()
+    offer = yield from ask_offer()
+    if not (offer.extends(accepted) or _is_next(session, offer, accepted)):
+        sentence = "this server offers neither further rounds nor a next run. Try again later."
+        raise RemoteProtocolError(sentence, code="nothing-next", status_hint=409)
+    _check_offer(session, offer)
+    return offer
+
+
+def needs(session: "Session", offer: Offer) -> float | None:
+    """Return the ε that the person must allow in total before `follow`, or None if the present limit is enough."""
+    if session.offer is None or offer.run_id == session.offer.run_id:
         return None
+    try:
+        _allowed(session, offer)
+    except BudgetExceeded as error:
+        return error.needed
+    return None
 
-    def follow(self) -> Job:
-        """Agree to the server's offer of further rounds, or of a next run.
 
-        Under `sdcf`, further rounds draw no new permanent bits unless a permanent epoch ends. The cost of a next run
-        is added to the cost of earlier runs, and the ledger's limit must cover the sum before anything is sent. The
-        key is kept; everything else of the old run is removed.
-        """
-        session = self._session
-        offer = yield from self.look_next()
-        assert session.offer is not None
-        if offer.run_id == session.offer.run_id:
-            with session.store.change():
-                session.store.put("offer", wire.encode(offer))
-                session.store.drop("over")
-            session.reload()
-            return
-        self._check_allowed(offer)
+def follow(session: "Session") -> Job:
+    """Agree to the server's offer of further rounds, or of a next run.
+
+    Under `sdcf`, further rounds draw no new permanent bits unless a permanent epoch ends. The cost of a next run
+    is added to the cost of earlier runs, and the ledger's limit must cover the sum before anything is sent. The
+    key is kept; everything else of the old run is removed.
+    """
+    offer = yield from look_next(session)
+    assert session.offer is not None
+    if offer.run_id == session.offer.run_id:
         with session.store.change():
-            session.predictions.keep_list()
-            session.store.put_json("past_runs", [*self._past_runs, session.offer.run_id])
-            self._drop_run()
             session.store.put("offer", wire.encode(offer))
+            session.store.drop("over")
         session.reload()
-        yield from self.join()
+        return
+    _allowed(session, offer)
+    with session.store.change():
+        session.predictions.keep_list()
+        session.store.put_json("past_runs", [*_past_runs(session), session.offer.run_id])
+        _drop_run(session)
+        session.store.put("offer", wire.encode(offer))
+    session.reload()
+    yield from join(session)
 
-    def _check_allowed(self, offer: Offer) -> None:
-        allow_run(self._session.make_protocol(offer), offer.terms, self._session.ledger(), {})
 
-    def _is_next(self, offer: Offer, accepted: Offer) -> bool:
-        """Return whether an offer is for a later run of the same server."""
-        return offer.follows(accepted) and offer.run_id not in self._past_runs
+def _is_next(session: "Session", offer: Offer, accepted: Offer) -> bool:
+    """Return whether an offer is for a later run of the same server."""
+    return offer.follows(accepted) and offer.run_id not in _past_runs(session)
 
-    @property
-    def _past_runs(self) -> list[str]:
-        return list(self._session.store.get_json("past_runs") or [])
+
+def _past_runs(session: "Session") -> list[str]:
+    return list(session.store.get_json("past_runs") or [])

@@ -1,7 +1,8 @@
 """Typed access to a store's named values. A value that cannot be decoded raises the error for a damaged store."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -10,12 +11,14 @@ from hushrec import wire
 from hushrec.arrays import pack_arrays, unpack_arrays
 from hushrec.budget.ledger import Ledger
 from hushrec.device.budgets import Budgets
+from hushrec.device.calls import not_joined
 from hushrec.device.store import Store
-from hushrec.errors import LocalProtocolError
 from hushrec.messages import Envelope, Offer
 from hushrec.models.predictor import Arrays
 from hushrec.protocols.parties import State
 from hushrec.signing import DeviceKey
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -38,10 +41,10 @@ class Kept:
         self.store = store
 
     def required(self, name: str) -> bytes:
-        """Return the bytes of a named value; raise if the store does not have it."""
+        """Return the bytes of a named value; raise if the store does not have it, because the device has not joined."""
         value = self.store.get(name)
         if value is None:
-            raise LocalProtocolError(f"this store has no {name} yet. Join a server first.")
+            raise not_joined()
         return value
 
     def budgets(self) -> Budgets:
@@ -55,21 +58,20 @@ class Kept:
             record = msgspec.json.decode(value)
         return Ledger.from_record(record)
 
+    def _decoded(self, name: str, what: str, decode: Callable[[bytes], Value]) -> Value | None:
+        value = self.store.get(name)
+        with self.store.intact(what):
+            return None if value is None else decode(value)
+
     def offer(self) -> Offer | None:
-        value = self.store.get("offer")
-        with self.store.intact("the offer"):
-            return None if value is None else wire.decode(value, Offer)
+        return self._decoded("offer", "the offer", lambda value: wire.decode(value, Offer))
 
     def key(self, name: str = "key") -> DeviceKey | None:
-        value = self.store.get(name)
-        with self.store.intact("the key"):
-            return None if value is None else DeviceKey.from_bytes(value)
+        return self._decoded(name, "the key", DeviceKey.from_bytes)
 
     def device(self) -> str | None:
         """Return the id under which the server knows this device, or None before joining."""
-        value = self.store.get("device")
-        with self.store.intact("the device's name"):
-            return None if value is None else value.decode()
+        return self._decoded("device", "the device's name", bytes.decode)
 
     def private_state(self) -> State:
         """Return the `Client`'s private state: user vector, permanent bits, secrets. Must never leave the device."""
@@ -82,14 +84,8 @@ class Kept:
 
     def public(self) -> Arrays | None:
         """Return the arrays of the latest public table by name, or None if this device has none."""
-        packed = self.store.get("public")
-        if packed is None:
-            return None
-        with self.store.intact("item vectors"):
-            arrays = {name: array.astype(np.float64) for name, array in unpack_arrays(packed).items()}
-            if not all(np.all(np.isfinite(array)) for array in arrays.values()):
-                raise ValueError
-            return arrays
+        arrays = self._decoded("public", "item vectors", _finite_arrays)
+        return None if arrays is None else {name: array.astype(np.float64) for name, array in arrays.items()}
 
     def put_public(self, arrays: Arrays) -> None:
         """Store the public table in float32, the precision in which it was sent."""
@@ -100,10 +96,8 @@ class Kept:
         found = []
         with self.store.intact("the last reports"):
             for body, packed in self._packed_reports():
-                envelope, arrays = wire.decode(body, Envelope), unpack_arrays(packed)
-                if not all(np.all(np.isfinite(array)) for array in arrays.values()):
-                    raise ValueError
-                found.append(ShownReport(envelope.round_number, envelope.message, arrays, len(body)))
+                envelope = wire.decode(body, Envelope)
+                found.append(ShownReport(envelope.round_number, envelope.message, _finite_arrays(packed), len(body)))
         return found
 
     def put_shown(self, body: bytes, arrays: State, most: int) -> None:
@@ -115,3 +109,10 @@ class Kept:
     def _packed_reports(self) -> list[tuple[bytes, bytes]]:
         packed = self.store.get("shown")
         return [] if packed is None else msgspec.msgpack.decode(packed, type=list[tuple[bytes, bytes]])
+
+
+def _finite_arrays(packed: bytes) -> dict[str, Any]:
+    arrays = unpack_arrays(packed)
+    if not all(np.all(np.isfinite(array)) for array in arrays.values()):
+        raise ValueError
+    return arrays

@@ -43,34 +43,16 @@ class Predictions:
             self._public = self._session.kept.public()
         return self._public is not None and self._session.client().side.has_learned(self._public)
 
-    def item_vectors(self) -> FloatArray | None:
-        """Return the public item vectors, `(n_items, n_factors)`, or None if the protocol publishes none."""
-        table, offer = self.public().get("item_vectors"), self._session.offer
-        if table is None or offer is None:
-            return None
-        return np.asarray(table[: offer.terms.n_items], dtype=np.float64)
-
-    def _scores(self) -> FloatArray:
+    def scores(self) -> FloatArray:
         """Return the model's predictions for all items, on the scale 1 to 5; some models predict values outside it."""
         return self._session.client().predict(self.public())
 
-    def predict(self) -> FloatArray:
-        """Return the predictions for all items on this person's scale; some models predict values outside it."""
-        return self._session.budgets.from_unit(self._scores())
-
     def recommend(self, count: int) -> tuple[IntArray, FloatArray]:
         """Return the positions of the unrated items that rank highest, the best first, and all items' predictions."""
-        scores, client, store = self._scores(), self._session.client(), self._session.store
+        scores, client, store = self.scores(), self._session.client(), self._session.store
         ranked = np.array(client.side.rank(self.public(), scores))
         ranked[list(store.rated_positions(len(ranked)))] = -np.inf  # includes items that joined after the run was made
         return client.recommend(ranked, count), self._session.budgets.from_unit(scores)
-
-    def reasons(self, items: IntArray, count: int) -> list[IntArray]:
-        """Return, for each of `items`, the positions of up to `count` items that the person likes, most similar first.
-
-        A person likes an item if they rated it at or above their own mean.
-        """
-        return self._session.client().reasons(self.public(), items, count)
 
     def keep_list(self) -> None:
         """Store the best items of this run, which `last_list` returns until the next run allows predictions.
@@ -86,8 +68,3 @@ class Predictions:
         """Return (id, prediction) of the recommendations of the previous run, the best first, without rated items."""
         rated = self._session.store.ratings()
         return [(item, score) for item, score in self._session.store.get_json("last_list") or [] if item not in rated]
-
-    def popular(self) -> IntArray:
-        """Return the positions of all items, the most popular first; in catalogue order if popularity is not public."""
-        liked = self._session.client().side.popularity(self.public())
-        return np.arange(self._session.store.count_items()) if liked is None else np.argsort(-liked, kind="stable")

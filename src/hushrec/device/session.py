@@ -22,8 +22,8 @@ from hushrec.budget.events import as_number
 from hushrec.budget.ledger import Ledger
 from hushrec.client import Client
 from hushrec.device.budgets import Budgets, allow_run, consent
-from hushrec.device.calls import LARGEST_PAGE, MOST_ITEMS, SMALL_REPLY, Call, Job, Reply, check_size, expect
-from hushrec.device.joining import Joining
+from hushrec.device.calls import LARGEST_PAGE, MOST_ITEMS, SMALL_REPLY, Call, Job, Reply, check_size, expect, not_joined
+from hushrec.device.joining import rotate_key
 from hushrec.device.kept import Kept
 from hushrec.device.predictions import Predictions
 from hushrec.device.store import Store
@@ -31,7 +31,7 @@ from hushrec.errors import ConsentNeeded, CopiedStore, LocalProtocolError, Param
 from hushrec.messages import LARGEST_TABLE, Catalogue, Credentials, Envelope, Offer, Public, Receipt
 from hushrec.models import find_model
 from hushrec.models.predictor import Arrays
-from hushrec.offers import make_run_model, make_run_protocol, offered
+from hushrec.offers import make_run_model, offered
 from hushrec.protocols.configured import ConfiguredProtocol
 from hushrec.protocols.parties import Membership
 from hushrec.randomness import SystemRandomness
@@ -52,7 +52,6 @@ class Session:
         self._nonce = 0
         self._client: Client | None = None
         self.predictions = Predictions(self)
-        self.joining = Joining(self)
         self.reload()
 
     def reload(self) -> None:
@@ -75,6 +74,13 @@ class Session:
     def is_enrolled(self) -> bool:
         return self.store.get("enrolled") is not None
 
+    @property
+    def accepted(self) -> Offer:
+        """The offer that this device accepted; raise if it has not joined a server."""
+        if self.offer is None:
+            raise not_joined()
+        return self.offer
+
     def ledger(self) -> Ledger:
         return self.kept.ledger()
 
@@ -91,24 +97,19 @@ class Session:
 
     def change_epsilon(self, epsilon: float) -> None:
         """Set the ε that masked runs may cost, from the next round on; raise the ledger's limit for a joined run."""
-        before, ledger = self.budgets, self.ledger()
-        spent = self.client().spent if self.is_enrolled else {}
-        self.budgets = replace(before, epsilon=epsilon)
+        budgets, ledger = replace(self.budgets, epsilon=epsilon), self.ledger()
+        if self.is_enrolled:
+            allow_run(budgets.protocol_for(self.accepted), self.accepted.terms, ledger, self.client().spent)
+        with self.store.change():
+            self.store.put_json("budgets", budgets)
+            self.store.put_json("ledger", ledger.to_record())
+        self.budgets = budgets
         self.forget_client()
-        try:
-            if self.is_enrolled and self.offer is not None:
-                allow_run(self.make_protocol(self.offer), self.offer.terms, ledger, spent)
-            with self.store.change():
-                self.store.put_json("budgets", self.budgets)
-                self.store.put_json("ledger", ledger.to_record())
-        except BaseException:
-            self.budgets = before
-            raise
 
     def allow(self, epsilon: float) -> None:
         """Raise the ledger's limits so that all runs together may cost `epsilon`, which must not be below the limit."""
         ledger, allowed = self.ledger(), as_number("epsilon", epsilon)
-        protocols = self.budgets.before_joining(ledger) if self.offer is None else [self.make_protocol(self.offer)]
+        protocols = self._protocols(ledger)
         if any(allowed < (protocol.ledger_statement(ledger)["limit"] or 0.0) for protocol in protocols):
             raise ParameterError(
                 f"epsilon must not be below the present limit, got {allowed:g}. Limits can only be raised."
@@ -139,7 +140,7 @@ class Session:
     def sign(self, request: Request) -> Credentials:
         """Sign a request with an increasing nonce, taken from the clock so that it need not be stored."""
         if self.key is None or self.name is None or self.offer is None:
-            raise _not_joined()
+            raise not_joined()
         self._nonce = max(self._nonce + 1, time.time_ns())
         return self.key.sign(request, run_id=self.offer.run_id, device=self.name, nonce=self._nonce)
 
@@ -156,7 +157,7 @@ class Session:
         """
         self._refuse_copies()
         if self.store.get("next_key") is not None:
-            yield from self.joining.rotate_key()  # finish an interrupted change of the key
+            yield from rotate_key(self)  # finish an interrupted change of the key
         if self.store.get("outbox") is not None:
             yield from self._send_outbox()
         wait = min(wait, LONGEST_WAIT)
@@ -175,7 +176,7 @@ class Session:
         envelope = wire.decode(expect(reply, 200), Envelope)
         terms = getattr(envelope.message, "terms", None)
         self._check_terms(envelope.run_id, terms)
-        if terms is not None and terms.n_items > self._n_items:
+        if terms is not None and terms.n_items > self.accepted.terms.n_items:
             yield from self.refresh_catalogue(terms.n_items)
         yield from self._provide(envelope)
         if self._prepare_report(envelope):
@@ -232,7 +233,7 @@ class Session:
         with contextlib.suppress(ConsentNeeded):  # reading the results of further rounds needs no consent
             self._check_terms(public.run_id, public.terms)
         arrays = public.by_name()
-        if public.terms.n_items > self._n_items:
+        if public.terms.n_items > self.accepted.terms.n_items:
             yield from self.refresh_catalogue(public.terms.n_items)
         self.client().take_public(arrays)
         with self.store.change(durable=False):
@@ -242,14 +243,7 @@ class Session:
     @property
     def last_round(self) -> int:
         """The last round in which this device reported, from the store."""
-        if self.offer is None:
-            raise _not_joined()
         return int(self.kept.private_state()["last_round"])
-
-    @property
-    def _n_items(self) -> int:
-        assert self.offer is not None
-        return int(self.offer.terms.n_items)
 
     def _refuse_copies(self) -> None:
         if self.store.get("copied") is not None:
@@ -260,12 +254,12 @@ class Session:
 
     def _check_last_round(self, reply: Reply) -> None:
         """Raise if the server knows a report of this key that the store lacks: another copy of the store made it."""
-        assert self.offer is not None
         if reply.last_round is not None and reply.last_round > self.last_round:
-            if reply.last_round > self.offer.terms.max_rounds:
+            rounds = self.accepted.terms.max_rounds
+            if reply.last_round > rounds:
                 raise RemoteProtocolError(
-                    f"Hushrec-Last-Round must be at most {self.offer.terms.max_rounds}, the number of rounds of this"
-                    f" run, got {reply.last_round}."
+                    f"Hushrec-Last-Round must be at most {rounds}, the number of rounds of this run, got"
+                    f" {reply.last_round}."
                 )
             self._found_copy(reply.last_round)
 
@@ -277,21 +271,21 @@ class Session:
 
     def _check_terms(self, run_id: str, terms: Any | None) -> None:
         """Check that the run and the terms are those that this device accepted when it joined."""
-        assert self.offer is not None
-        if run_id != self.offer.run_id:
+        accepted = self.accepted
+        if run_id != accepted.run_id:
             raise RemoteProtocolError(
                 "the server's message must be for the run that this device joined, but names another. Ask the operator."
             )
         if terms is None:
             return
-        offer = replace(self.offer, terms=terms)
-        if not (offer.keeps(self.offer) or offer.extends(self.offer)):
+        offer = replace(accepted, terms=terms)
+        if not (offer.keeps(accepted) or offer.extends(accepted)):
             raise RemoteProtocolError(
                 "the server's terms must be those that this device accepted, but they differ. Ask the operator."
             )
         check_size(offer)
-        if offer.extends(self.offer):
-            further = terms.max_rounds - self.offer.terms.max_rounds
+        if offer.extends(accepted):
+            further = terms.max_rounds - accepted.terms.max_rounds
             raise ConsentNeeded(
                 f"the server offers {further} further rounds of this run. To take part in them, agree with "
                 "`hushrec device join --next`."
@@ -308,9 +302,8 @@ class Session:
 
     def _prepare_report(self, envelope: Envelope) -> bool:
         """Make the report, charge the ledger and store both; return False if there is no report to send."""
-        assert self.offer is not None
         client, asked = self._participant(), envelope.message
-        offer = replace(self.offer, terms=getattr(asked, "terms", self.offer.terms))
+        offer = replace(self.accepted, terms=getattr(asked, "terms", self.accepted.terms))
         try:
             published = client.side.published(asked)
             with consent("the next report needs"):
@@ -374,8 +367,6 @@ class Session:
 
     def client(self) -> Client:
         """Return the `Client` in its stored state, from a cache unless the store has a later report."""
-        if self.offer is None:
-            raise _not_joined()
         state = self.kept.private_state()
         if self._client is None or _place(self._client.private_state()) != _place(state):
             client = self.make_client()
@@ -386,49 +377,35 @@ class Session:
 
     def make_client(self) -> Client:
         """Return a `Client` for the accepted offer, with the stored ratings and ledger but no private state yet."""
-        if self.offer is None:
-            raise _not_joined()
-        offer, terms, budgets = self.offer, self.offer.terms, self.budgets
+        offer, terms = self.accepted, self.accepted.terms
+        own = None
+        if self.key is not None and self.name is not None:
+            own = Membership(offer.run_id, offer.server_key, self.name, self.key.to_bytes())
         with offered():
             known = find_model(offer.model).sent_facts is not None
             facts = (self.store.attributes(), [title for _, title in self.store.catalogue()]) if known else (None,)
             model = make_run_model(offer.model, offer.options, *facts)
-            protocol = self.make_protocol(offer)
-            client = Client(
-                terms,
-                model,
-                protocol,
-                randomness=SystemRandomness(),
-                ledger=self.ledger(),
-                membership=self._membership(offer),
-            )
+            protocol, randomness = self.budgets.protocol_for(offer), SystemRandomness()
+            client = Client(terms, model, protocol, randomness=randomness, ledger=self.ledger(), membership=own)
         rated = self.store.rated_positions(terms.n_items)
         if rated:
-            client.add_ratings(np.array(list(rated)), budgets.to_unit(list(rated.values())))
+            client.add_ratings(np.array(list(rated)), self.budgets.to_unit(list(rated.values())))
         return client
 
-    def _membership(self, offer: Offer) -> Membership | None:
-        if self.key is None or self.name is None:
-            return None
-        return Membership(offer.run_id, offer.server_key, self.name, self.key.to_bytes())
+    def _protocols(self, ledger: Ledger) -> list[ConfiguredProtocol]:
+        """Return the protocol of the accepted offer; before joining, those whose runs this device may join."""
+        return self.budgets.before_joining(ledger) if self.offer is None else [self.budgets.protocol_for(self.offer)]
 
-    def protocol(self) -> ConfiguredProtocol:
-        """Return the protocol of the accepted offer; before joining, the first of `Budgets.before_joining`."""
-        return self.budgets.before_joining(self.ledger())[0] if self.offer is None else self.make_protocol(self.offer)
-
-    def make_protocol(self, offer: Offer) -> ConfiguredProtocol:
-        """Return the protocol of an offer, configured with this person's options."""
-        own = self.budgets.options_for(offer.protocol, offer.model)
-        return make_run_protocol(offer.protocol, offer.model, offer.options, own)
+    def budget(self) -> dict[str, Any]:
+        """Return the budget spent and its limit; before joining, those of the default protocol."""
+        ledger = self.ledger()
+        statement: dict[str, Any] = self._protocols(ledger)[0].ledger_statement(ledger)
+        return statement
 
 
 def _place(state: Arrays) -> list[int]:
     """Return round, attempt and phase of the last report in a private state."""
     return [int(state[name]) for name in ("last_round", "last_attempt", "last_phase")]
-
-
-def _not_joined() -> LocalProtocolError:
-    return LocalProtocolError("this device has not joined a server. Join one first.")
 
 
 def _wrong_page() -> RemoteProtocolError:

@@ -24,7 +24,6 @@ from hushrec.messages import Offer
 from hushrec.offers import expectation, make_run_protocol, personal_options
 from hushrec.pages import HEADERS, add_page
 from hushrec.protocols import find_protocol
-from hushrec.protocols.configured import ConfiguredProtocol
 
 TOKEN_HEADER = "hushrec-token"
 ERASED = "Everything is erased."
@@ -81,7 +80,7 @@ class Consent(_Body):
 
 
 class Page:
-    """The device that the page shows, and the thread that takes part in rounds. Routes call its methods."""
+    """The device that the page shows, and the thread that takes part in rounds. Most methods are routes of the API."""
 
     def __init__(self, device: Device, attack: Attack) -> None:
         self.device = device
@@ -97,18 +96,15 @@ class Page:
 
         The page reloads its lists when one of the counters `changes` and `reported` has changed.
         """
-        device, status, statement = self.device, self.device.status(), self.device.budget()
+        device, part, status, statement = self.device, self.participation, self.device.status(), self.device.budget()
+        has_own_epsilon = device.offer is not None and _takes_own_budget(device.offer)
         return {
             "changes": self._changes,  # made by the person
-            "reported": self.participation.reported + status.is_over,
+            "reported": part.reported + status.is_over,
             "over": status.is_over,
             "joined": status.has_joined,
             "server": status.server,
-            "part": {
-                "on": self.participation.is_on,
-                "code": self.participation.code,
-                "words": self.participation.words,
-            },
+            "part": {"on": part.is_on, "code": part.code, "words": part.words},
             "round": status.round_number,
             "rounds": status.rounds,
             "n_items": status.n_items,
@@ -117,18 +113,24 @@ class Page:
             "form": device.budgets.form_values().tolist(),
             "ledger": statement,
             "epsilon_p": device.budgets.epsilon_p,
-            "level": device.budgets.epsilon if self._has_own_epsilon else device.budgets.epsilon_i,
+            "level": device.budgets.epsilon if has_own_epsilon else device.budgets.epsilon_i,
             "can_change_level": statement.get("permanent_draws", 0) == 0,
             "can_recommend": status.can_recommend,
             "has_learned": device.has_learned,
         }
 
-    @property
-    def _has_own_epsilon(self) -> bool:
-        """Whether the joined run lets each person choose and change their own ε."""
-        return self.device.offer is not None and _takes_own_budget(self.device.offer)
+    def search(
+        self, text: Annotated[str, Query(max_length=200)] = "", first: Annotated[int, Query(ge=0, le=10**7)] = 0
+    ) -> dict[str, Any]:
+        return view.search(self.device, text, first)
 
-    def rate(self, rating: Rating) -> float | None:
+    def ratings(self) -> dict[str, Any]:
+        return {"items": view.ratings(self.device)}
+
+    def recommendations(self) -> dict[str, Any]:
+        return {"items": view.recommendations(self.device), "order": self.device.list_order}
+
+    def rate(self, rating: Rating) -> dict[str, Any]:
         """Store or remove a rating; return the earlier value, so that the page can undo the change."""
         before = self.device.ratings().get(rating.item)
         if rating.value is None:
@@ -136,13 +138,12 @@ class Page:
         else:
             self.device.add_rating(rating.item, rating.value)
         self._changes += 1
-        return before
+        return {"before": before}
 
     def look(self, place: Look) -> dict[str, Any]:
         """Fetch a server's offer by an anonymous request; return what the welcome page shows of it.
 
-        This is the number of items and rounds, the person's number of ratings (`USUAL_RATINGS` if there are none yet),
-        the privacy levels, and explanations.
+        The privacy levels are explained for the person's number of ratings, or `USUAL_RATINGS` if there are none yet.
         """
         offer = self.device.look_at(place.server, ca=place.ca or None)
         rated = self.device.status().n_ratings or USUAL_RATINGS
@@ -152,15 +153,16 @@ class Page:
     def join(self, joining: Joining) -> None:
         """Set the privacy level, if one was chosen, and join the server."""
         if joining.level is not None:
-            offer, budgets = self.device.look_at(joining.server, ca=joining.ca or None), self.device.budgets
-            if _takes_own_budget(offer):
-                self.device.choose_epsilon(_own_protocol(offer, budgets).read_level(joining.level, offer.terms))
-            elif joining.level != budgets.epsilon_i:
-                self.set_level(joining.level)
+            offer = self.device.look_at(joining.server, ca=joining.ca or None)
+            if _takes_own_budget(offer) or joining.level != self.device.budgets.epsilon_i:
+                self._set_level(joining.level, offer)
         self.device.join(joining.server, invitation=joining.invitation or None, ca=joining.ca or None)
         self._changes += 1
 
-    def levels(self, own: str | None = None) -> dict[str, Any]:
+    def take_part(self, choice: Choice) -> None:
+        self.participation.start() if choice.on else self.participation.stop()
+
+    def levels(self, own: Annotated[str | None, Query(max_length=40)] = None) -> dict[str, Any]:
         """Return the privacy levels of the joined run, and what a server can learn at every level.
 
         `own` is a level that the person typed; it is explained as well.
@@ -169,17 +171,22 @@ class Page:
             return {"levels": []}
         return _explain(self.device.offer, self.device.budgets, self.device.status().n_known, own)
 
-    def set_level(self, level: float) -> None:
+    def change_level(self, new: NewLevel) -> None:
+        self.participation.stop()
+        self._set_level(new.level, self.device.offer)
+
+    def _set_level(self, level: float, offer: Offer | None) -> None:
         """Set the privacy level: the ε of a masked run, or under `sdcf` the `epsilon_i` of an offered level."""
-        offer, budgets = self.device.offer, self.device.budgets
+        budgets = self.device.budgets
         if offer is not None and _takes_own_budget(offer):
-            self.device.choose_epsilon(_own_protocol(offer, budgets).read_level(level, offer.terms))
+            self.device.choose_epsilon(budgets.protocol_for(offer).read_level(level, offer.terms))
         else:
             self.device.choose_budget(budgets.selecting().read_level(level, None))
         self._changes += 1
 
     def allow_draw(self) -> None:
         """Raise the ledger's limit by the cost of one draw of permanent bits (`sdcf`)."""
+        self.participation.stop()
         self.device.raise_budget(self.device.budget()["limit"] + self.device.budgets.epsilon_p)
 
     def look_next(self) -> dict[str, Any]:
@@ -209,7 +216,7 @@ class Page:
         sent, offer, budgets = self.device.sent(), self.device.offer, self.device.budgets
         if sent is None or offer is None:
             return {"last": None, "table": None}
-        protocol, last = _own_protocol(offer, budgets), sent.reports[-1]
+        protocol, last = budgets.protocol_for(offer), sent.reports[-1]
         words = protocol.describe_report(offer.terms, last.round_number, last.report)
         if words is not None:
             return {"last": None, "table": words}
@@ -234,14 +241,8 @@ def _takes_own_budget(offer: Offer) -> bool:
 def _explain(offer: Offer, budgets: Budgets, n_rated: int, own: str | None) -> dict[str, Any]:
     known = find_protocol(offer.protocol).knowledge
     words = {"can": known.can, "risk": known.risk, "choice": known.choice, "expectation": expectation(offer)}
-    levels = _own_protocol(offer, budgets).privacy_levels(offer.terms, n_rated, own)
+    levels = budgets.protocol_for(offer).privacy_levels(offer.terms, n_rated, own)
     return {"levels": levels, "takes_own": _takes_own_budget(offer), **words}
-
-
-def _own_protocol(offer: Offer, budgets: Budgets) -> ConfiguredProtocol:
-    """Return the protocol of a run, configured with the person's budgets."""
-    own = budgets.options_for(offer.protocol, offer.model)
-    return make_run_protocol(offer.protocol, offer.model, offer.options, own)
 
 
 def make_ui(page: Page, *, token: str, hosts: set[str]) -> FastAPI:
@@ -253,8 +254,21 @@ def make_ui(page: Page, *, token: str, hosts: set[str]) -> FastAPI:
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     add_page(app, "device")
     _guard(app, token, hosts)
-    _add_reading(app, page)
-    _add_changing(app, page)
+    app.get("/api/state")(page.state)
+    app.get("/api/search")(page.search)
+    app.get("/api/ratings")(page.ratings)
+    app.get("/api/recommendations")(page.recommendations)
+    app.get("/api/levels")(page.levels)
+    app.get("/api/next")(page.look_next)
+    app.get("/api/sent")(page.sent)
+    app.post("/api/rate")(page.rate)
+    app.post("/api/look")(page.look)
+    app.post("/api/join", status_code=204)(page.join)
+    app.post("/api/part", status_code=204)(page.take_part)
+    app.post("/api/level", status_code=204)(page.change_level)
+    app.post("/api/allow-draw", status_code=204)(page.allow_draw)
+    app.post("/api/next", status_code=204)(page.follow)
+    app.post("/api/forget", status_code=204)(page.forget)
 
     @app.exception_handler(HushrecError)
     async def refused(_: Request, error: HushrecError) -> Response:
@@ -292,71 +306,3 @@ def _refusal(request: Request, token: str, hosts: set[str]) -> str | None:
     if not hmac.compare_digest(given.encode(), token.encode()):
         return "the token is missing or wrong. Open the address that `hushrec device ui` printed."
     return None
-
-
-def _add_reading(app: FastAPI, page: Page) -> None:
-    @app.get("/api/state")
-    def state() -> dict[str, Any]:
-        return page.state()
-
-    @app.get("/api/search")
-    def search(
-        text: Annotated[str, Query(max_length=200)] = "", first: Annotated[int, Query(ge=0, le=10**7)] = 0
-    ) -> dict[str, Any]:
-        return view.search(page.device, text, first)
-
-    @app.get("/api/ratings")
-    def ratings() -> dict[str, Any]:
-        return {"items": view.ratings(page.device)}
-
-    @app.get("/api/recommendations")
-    def recommendations() -> dict[str, Any]:
-        return {"items": view.recommendations(page.device), "order": page.device.list_order}
-
-    @app.get("/api/levels")
-    def levels(own: Annotated[str | None, Query(max_length=40)] = None) -> dict[str, Any]:
-        return page.levels(own)
-
-    @app.get("/api/next")
-    def look_next() -> dict[str, Any]:
-        return page.look_next()
-
-    @app.get("/api/sent")
-    def sent() -> dict[str, Any]:
-        return page.sent()
-
-
-def _add_changing(app: FastAPI, page: Page) -> None:
-    @app.post("/api/rate")
-    def rate(rating: Rating) -> dict[str, Any]:
-        return {"before": page.rate(rating)}
-
-    @app.post("/api/look")
-    def look(place: Look) -> dict[str, Any]:
-        return page.look(place)
-
-    @app.post("/api/join", status_code=204)
-    def join(joining: Joining) -> None:
-        page.join(joining)
-
-    @app.post("/api/part", status_code=204)
-    def take_part(choice: Choice) -> None:
-        page.participation.start() if choice.on else page.participation.stop()
-
-    @app.post("/api/level", status_code=204)
-    def level(new: NewLevel) -> None:
-        page.participation.stop()
-        page.set_level(new.level)
-
-    @app.post("/api/allow-draw", status_code=204)
-    def allow_draw() -> None:
-        page.participation.stop()
-        page.allow_draw()
-
-    @app.post("/api/next", status_code=204)
-    def follow(consent: Consent) -> None:
-        page.follow(consent)
-
-    @app.post("/api/forget", status_code=204)
-    def forget() -> None:
-        page.forget()
