@@ -6,15 +6,17 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
+from typer import Option
 
+import hushrec
 from hushrec.errors import HushrecError, ParameterError
 from hushrec.extras import extra_of
-
-if TYPE_CHECKING:
-    from rich.progress import Progress, ProgressColumn
 
 FIRST_COMMANDS = ("demo", "train", "recommend", "report", "budget", "data")  # listed before the others
 
@@ -38,25 +40,23 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print the result to stdout as one JSON object.")]
+JsonFlag = Annotated[bool, Option("--json", help="Print the result to stdout as one JSON object.")]
 DataDir = Annotated[
     Path | None,
-    typer.Option(help="Folder with the named data sets, searched before $HUSHREC_DATA and the user's cache."),
+    Option(help="Folder with the named data sets, searched before $HUSHREC_DATA and the user's cache."),
 ]
 
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
-
-        print(f"hushrec {version('hushrec')}")
+        print(f"hushrec {hushrec.__version__}")
         raise typer.Exit
 
 
 @app.callback()
 def every_command(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+        bool, Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Recommendations learned from ratings that never leave the device."""
@@ -112,15 +112,28 @@ def say_on_interrupt(message: Callable[[], str]) -> Iterator[None]:
         raise
 
 
-@contextmanager
-def progress_bar(*columns: "ProgressColumn") -> "Iterator[Progress]":
-    """Show a progress bar on stderr, with these columns after the bar; show nothing if stderr is not a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn
+def deliver(record: Any, print_words: Callable[[Any], None], *, as_json: bool) -> None:
+    """Print the result of a command as JSON, or else with `print_words`."""
+    (print_json if as_json else print_words)(record)
 
+
+@contextmanager
+def progress_bars(*columns: ProgressColumn) -> Iterator[Callable[..., None]]:
+    """Yield a function that shows one bar per name on stderr; nothing is shown if stderr is not a terminal.
+
+    Its arguments are the name, the steps done, the number of steps, and the text before the bar if it is not the name.
+    `columns` follow the bar.
+    """
     console, first = Console(stderr=True), (TextColumn("{task.description}"), BarColumn())
-    with Progress(*first, *columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        yield bar
+    with Progress(*first, *columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+        tasks: dict[str, Any] = {}
+
+        def show(name: str, done: float, total: float | None, text: str | None = None) -> None:
+            if name not in tasks:
+                tasks[name] = bars.add_task(name, total=total)
+            bars.update(tasks[name], completed=done, total=total, description=text or name)
+
+        yield show
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:
@@ -136,8 +149,6 @@ def as_percentage(fraction: float) -> str:
 
 def harmless(text: str) -> str:
     """Return untrusted text (a title, a file name) for Rich to print: markup escaped, control characters replaced."""
-    from rich.markup import escape
-
     return escape(printable(text))
 
 

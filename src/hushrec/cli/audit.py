@@ -1,18 +1,18 @@
 """The command `hushrec audit`: attack the protocols as a server could."""
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.console import Console
 from rich.progress import MofNCompleteColumn
 from rich.table import Column, Table
+from typer import Option
 
-from hushrec.cli.app import JsonFlag, app, print_json, progress_bar, say, say_on_interrupt
+from hushrec.cli.app import JsonFlag, app, deliver, progress_bars, say, say_on_interrupt
 from hushrec.cli.reading import Data, Reading, reads_ratings
 
 
@@ -23,77 +23,72 @@ def audit(
     reading: Reading,
     model: Annotated[
         str | None,
-        typer.Option(
-            help="Model to audit: mf, bpr or fm; with protocol masked, gp or audience.  [default: mf; masked: gp]"
-        ),
+        Option(help="Model to audit: mf, bpr or fm; with protocol masked, gp or audience.  [default: mf; masked: gp]"),
     ] = None,
     protocol: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             help="Protocol to attack; may be repeated, but masked is audited alone.  [default: all protocols of the"
             " model]"
         ),
     ] = None,
     users: Annotated[
         int | None,
-        typer.Option(help="Number of people to attack.  [default: 100, or half of all people if that is fewer]"),
+        Option(help="Number of people to attack.  [default: 100, or half of all people if that is fewer]"),
     ] = None,
     epsilon_i: Annotated[
-        float | None, typer.Option(help="sdcf: privacy budget of one round's item selection.  [default: 4]")
+        float | None, Option(help="sdcf: privacy budget of one round's item selection.  [default: 4]")
     ] = None,
     epsilon_p: Annotated[
         float | None,
-        typer.Option(help="sdcf: privacy budget of the item selections of all rounds.  [default: 2 × epsilon-i]"),
+        Option(help="sdcf: privacy budget of the item selections of all rounds.  [default: 2 × epsilon-i]"),
     ] = None,
     epsilon_g: Annotated[
         float | None,
-        typer.Option(
+        Option(
             help="sdcf: range of the fake errors: a larger value narrows it, and 0 leaves it unlimited.  [default: 4]"
         ),
     ] = None,
     epsilon: Annotated[
         float | None,
-        typer.Option(
+        Option(
             help="isgld: privacy budget of one rating's value.  [default: 4]  masked: privacy budget of a person's"
             " whole profile.  [default: 8, 1 and inf, one column each]"
         ),
     ] = None,
     profile_cap: Annotated[
         int | None,
-        typer.Option(
+        Option(
             help="sdcf: public cap on the number of ratings per person, for which the selection of items is calibrated."
             " Of a person with more ratings, a random subset of this size counts as rated.  [default: no cap; each"
             " device uses its own number]"
         ),
     ] = None,
-    factors: Annotated[
-        int | None, typer.Option(help="Length of each user and item vector.  [default: 50; bpr: 10]")
-    ] = None,
+    factors: Annotated[int | None, Option(help="Length of each user and item vector.  [default: 50; bpr: 10]")] = None,
     rounds: Annotated[
-        int | None, typer.Option(help="Number of rounds to train and to attack; not for masked.  [default: 100]")
+        int | None, Option(help="Number of rounds to train and to attack; not for masked.  [default: 100]")
     ] = None,
     seed: Annotated[
-        int, typer.Option(help="Seed of the training, of the choice of people to attack, and of the attacks.")
+        int, Option(help="Seed of the training, of the choice of people to attack, and of the attacks.")
     ] = 0,
     sweep: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             help="Model mf: also train and attack the last protocol with several strengths of the Langevin noise"
             " (--sweep noise) or several values of epsilon-g (--sweep budget); may be repeated."
         ),
     ] = None,
     plots: Annotated[
         Path | None,
-        typer.Option(help="Write the record, its plots and an HTML page into this folder.  [default: only print]"),
+        Option(help="Write the record, its plots and an HTML page into this folder.  [default: only print]"),
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Attack the protocols as a server could; print the success of each attack and the claim that it tests."""
-    import time
-
     from hushrec.audit.auditors import find_auditor
     from hushrec.audit.sweeps import check_sweeps
-    from hushrec.report.audits import check_writable
+    from hushrec.report.audits import check_writable, write_audit
+    from hushrec.simulation.results import to_json
 
     started = time.perf_counter()
     options = {
@@ -111,20 +106,26 @@ def audit(
     if plots is not None:
         check_writable(plots)
     found = _attack(data, reading, auditor, settings, users, sweep or [])
-    _deliver({**found.record(), **_spent(started)}, plots, as_json=as_json)
+    record = {**found.record(), **_spent(started)}
+    if plots is not None:
+        say(f"page, plots and record: {write_audit(to_json(record), plots)}")
+    deliver(record, print_audit, as_json=as_json)
 
 
 def _attack(data: str, reading: Reading, auditor: Any, settings: list[Any], users: int | None, sweep: list[str]) -> Any:
     """Load the ratings, run the audit (several settings in parallel processes), and return the `Audit`."""
-    import time
-
     from hushrec.audit.sweeps import swept
     from hushrec.data.named import load_people
 
     ratings = reading.load(data)
     people = load_people(data, ratings.user_ids, reading.data_dir)
     names = [auditor.label(one) for one in settings]
-    with say_on_interrupt(lambda: "Nothing was saved: an audit cannot be resumed."), _audit_bar() as progress:
+    interrupted = say_on_interrupt(lambda: "Nothing was saved: an audit cannot be resumed.")
+    with interrupted, progress_bars(MofNCompleteColumn()) as show:
+
+        def progress(name: str, what: str, step: int, steps: int) -> None:
+            show(name, step, steps, f"{name:6} {what}")
+
         at_once = partial(side_by_side, work=auditor.work, names=names, steps=auditor.steps, progress=progress)
         found = auditor.audit(
             ratings,
@@ -140,24 +141,9 @@ def _attack(data: str, reading: Reading, auditor: Any, settings: list[Any], user
 
 def _spent(started: float) -> dict[str, float]:
     """Return the seconds since `started`, and the processor time of this process and of its finished children."""
-    import time
-
     times = os.times()
     spent = times.user + times.system + times.children_user + times.children_system
     return {"seconds": round(time.perf_counter() - started, 1), "processor_seconds": round(spent, 1)}
-
-
-def _deliver(record: dict[str, Any], plots: Path | None, *, as_json: bool) -> None:
-    """Write the page to the folder `plots`, if given, and print the record as JSON or as tables."""
-    from hushrec.report.audits import write_audit
-    from hushrec.simulation.results import to_json
-
-    if plots is not None:
-        say(f"page, plots and record: {write_audit(to_json(record), plots)}")
-    if as_json:
-        print_json(record)
-    else:
-        print_audit(record)
 
 
 def side_by_side(
@@ -185,20 +171,6 @@ def side_by_side(
         for done in as_completed(running):
             progress(running[done], "done", steps, steps)
         return [done.result() for done in reversed(running)]
-
-
-@contextmanager
-def _audit_bar() -> Iterator[Any]:
-    """Yield a function that shows the progress of each setting's audit on stderr."""
-    with progress_bar(MofNCompleteColumn()) as bar:
-        tasks: dict[str, Any] = {}
-
-        def advance(protocol: str, what: str, step: int, steps: int) -> None:
-            if protocol not in tasks:
-                tasks[protocol] = bar.add_task(protocol, total=steps)
-            bar.update(tasks[protocol], completed=step, description=f"{protocol:6} {what}")
-
-        yield advance
 
 
 def print_audit(record: dict[str, Any]) -> None:

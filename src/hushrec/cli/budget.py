@@ -1,12 +1,14 @@
 """The command `hushrec budget`: explain what a privacy budget of protocol `sdcf` means."""
 
+import textwrap
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
 from hushrec.cli.app import JsonFlag, app, print_json, say
+from hushrec.errors import RunError
 
 if TYPE_CHECKING:
     from hushrec.protocols.gradient.meaning import Meaning, SelectionBudget
@@ -15,36 +17,36 @@ if TYPE_CHECKING:
 
 @app.command(epilog="Example: hushrec budget --rated 20 --items 3706 --epsilon-i 1 --profile-cap 600 --plot budget.svg")
 def budget(
-    rated: Annotated[int, typer.Option(help="Number of items that the person has rated.")] = 85,
-    items: Annotated[int, typer.Option(help="Number of items in the catalogue.")] = 1682,
+    rated: Annotated[int, Option(help="Number of items that the person has rated.")] = 85,
+    items: Annotated[int, Option(help="Number of items in the catalogue.")] = 1682,
     reports_per_client: Annotated[
         float | None,
-        typer.Option(help="Average number of items that a device reports per round.  [default: the value of --rated]"),
+        Option(help="Average number of items that a device reports per round.  [default: the value of --rated]"),
     ] = None,
-    epsilon_i: Annotated[float, typer.Option(help="Privacy budget of one round's item selection.")] = 4.0,
+    epsilon_i: Annotated[float, Option(help="Privacy budget of one round's item selection.")] = 4.0,
     epsilon_p: Annotated[
         float | None,
-        typer.Option(help="Privacy budget of the item selections of all rounds.  [default: 2 × epsilon-i]"),
+        Option(help="Privacy budget of the item selections of all rounds.  [default: 2 × epsilon-i]"),
     ] = None,
     epsilon_g: Annotated[
         float | None,
-        typer.Option(
+        Option(
             help="mf, fm: range of the fake errors: a larger value narrows it, and 0 leaves it unlimited. A parameter,"
             " not a privacy guarantee.  [default: 4]"
         ),
     ] = None,
-    model: Annotated[str, typer.Option(help="Model of the run: mf, fm or bpr.")] = "mf",
-    rounds: Annotated[int, typer.Option(help="Number of rounds in which the device takes part.")] = 100,
+    model: Annotated[str, Option(help="Model of the run: mf, fm or bpr.")] = "mf",
+    rounds: Annotated[int, Option(help="Number of rounds in which the device takes part.")] = 100,
     profile_cap: Annotated[
         int | None,
-        typer.Option(
+        Option(
             help="Calibrate the item selection for this public cap on the number of ratings.  [default: for --rated]"
         ),
     ] = None,
     prior: Annotated[
-        float, typer.Option(help="The server's prior probability that the person has rated a given item.")
+        float, Option(help="The server's prior probability that the person has rated a given item.")
     ] = 0.05,
-    plot: Annotated[Path | None, typer.Option(help="Also draw the explanation as a plot, into this SVG file.")] = None,
+    plot: Annotated[Path | None, Option(help="Also draw the explanation as a plot, into this SVG file.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Explain what a privacy budget of protocol sdcf means for one person; nothing is trained."""
@@ -75,8 +77,6 @@ def budget(
 
 
 def _draw(chosen: "SelectionBudget", plot: Path) -> None:
-    from hushrec.errors import RunError
-
     try:
         plot.write_text(budget_plot(chosen), "utf-8")
     except OSError as error:
@@ -129,7 +129,10 @@ def budget_plot(budget: "SelectionBudget") -> "Drawing":
 
 def in_words(chosen: "SelectionBudget", meaning: "Meaning") -> list[str]:
     """Return the explanation of a budget, as lines of at most 80 characters."""
-    found = meaning.probabilities
+    found, not_covered = meaning.probabilities, list(meaning.not_covered)
+    if chosen.epsilon_g is not None:  # the model has fake errors
+        outside = f"{meaning.real_errors_outside_fakes:.0%} of a person's real errors lie where no fake can be"
+        not_covered.append(f"at epsilon_g = {chosen.epsilon_g:g}, {outside}")
     cap = "" if chosen.profile_cap is None else f", calibrated from a public cap of {chosen.profile_cap}"
     rounds = "one round" if chosen.rounds == 1 else f"{chosen.rounds:,} rounds"
     return [
@@ -161,22 +164,9 @@ def in_words(chosen: "SelectionBudget", meaning: "Meaning") -> list[str]:
         f"  q   an item is sent whose permanent bit is 1  {found.prob_send_one:.4f}",
         "",
         "Not covered",
-        *(line for what in meaning.not_covered for line in _wrapped(f"- {what}")),
-        *_fakes_in_words(chosen, meaning),
+        *(line for what in not_covered for line in _wrapped(f"- {what}")),
     ]
 
 
-def _fakes_in_words(chosen: "SelectionBudget", meaning: "Meaning") -> list[str]:
-    """Return lines on the real errors that fake errors cannot hide; an empty list for a model without fake errors."""
-    if chosen.epsilon_g is None:
-        return []
-    return _wrapped(
-        f"- at epsilon_g = {chosen.epsilon_g:g}, {meaning.real_errors_outside_fakes:.0%} of a person's real errors lie"
-        " where no fake can be"
-    )
-
-
 def _wrapped(text: str) -> list[str]:
-    import textwrap
-
     return textwrap.wrap(text, 78, initial_indent="  ", subsequent_indent="    ")

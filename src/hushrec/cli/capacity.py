@@ -2,9 +2,11 @@
 
 from typing import Annotated, Any
 
-import typer
+from rich.console import Console
+from rich.table import Table
+from typer import Option
 
-from hushrec.cli.app import JsonFlag, app, print_json
+from hushrec.cli.app import JsonFlag, app, deliver
 
 ROWS = {
     "device_mb_up": ("reports of a device", "MB"),
@@ -19,19 +21,19 @@ ROWS = {
 
 @app.command(epilog="Example: hushrec capacity --people 1e8 --items 1e6")
 def capacity(
-    people: Annotated[float, typer.Option(help="Number of devices that take part, one per person.")],
-    items: Annotated[float, typer.Option(help="Number of items in the catalogue.")],
-    protocol: Annotated[str, typer.Option(help="Protocol of the run: masked or sdcf.")] = "masked",
+    people: Annotated[float, Option(help="Number of devices that take part, one per person.")],
+    items: Annotated[float, Option(help="Number of items in the catalogue.")],
+    protocol: Annotated[str, Option(help="Protocol of the run: masked or sdcf.")] = "masked",
     epsilon: Annotated[
         float,
-        typer.Option(
+        Option(
             help="masked: privacy budget of a person's whole profile; sets the number of rounds and the report size."
         ),
     ] = 8.0,
-    hours: Annotated[float, typer.Option(help="Hours for which a round is open.")] = 24.0,
+    hours: Annotated[float, Option(help="Hours for which a round is open.")] = 24.0,
     item_blocks: Annotated[
         int | None,
-        typer.Option(
+        Option(
             min=1,
             help="masked: number of blocks into which the catalogue is divided; a device reports on one block."
             "  [default: the smallest number that is estimated to keep reports below 10 MB]",
@@ -46,17 +48,11 @@ def capacity(
     from hushrec.capacity import capacity as predict
 
     found = predict(people, items, protocol=protocol, epsilon=epsilon, hours=hours, item_blocks=item_blocks)
-    if as_json:
-        print_json(found)
-    else:
-        _print(found)
+    deliver(found, _print, as_json=as_json)
 
 
 def _print(found: dict[str, Any]) -> None:
     """Print the costs as a table, then each cost above its limit with advice."""
-    from rich.console import Console
-    from rich.table import Table
-
     from hushrec.capacity import in_digits
 
     console = Console(highlight=False)

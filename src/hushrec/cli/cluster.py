@@ -4,19 +4,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from hushrec.errors import ParameterError
 
 Address = Annotated[
-    str | None, typer.Option(help="With --engine ray: address of the cluster.  [default: start one on this machine]")
+    str | None, Option(help="With --engine ray: address of the cluster.  [default: start one on this machine]")
 ]
 Workers = Annotated[
     int | None,
-    typer.Option(min=1, help="With --engine ray: number of workers on this machine.  [default: one per core]"),
+    Option(min=1, help="With --engine ray: number of workers on this machine.  [default: one per core]"),
 ]
 Dashboard = Annotated[
-    bool, typer.Option("--dashboard", help="With --engine ray: start Ray's dashboard on a loopback address.")
+    bool, Option("--dashboard", help="With --engine ray: start Ray's dashboard on a loopback address.")
 ]
 
 

@@ -5,9 +5,25 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.progress import DownloadColumn, TransferSpeedColumn
+from rich.table import Table
+from typer import Argument, Option
 
-from hushrec.cli.app import DataDir, JsonFlag, app, as_percentage, counted, harmless, print_json, progress_bar, say
+from hushrec.cli.app import (
+    DataDir,
+    JsonFlag,
+    app,
+    as_percentage,
+    counted,
+    deliver,
+    harmless,
+    print_json,
+    progress_bars,
+    say,
+)
 from hushrec.cli.reading import Data, Reading, reads_ratings
+from hushrec.errors import DataError
 
 data_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(
@@ -21,9 +37,6 @@ app.add_typer(
 @data_app.command(name="list", epilog="Example: hushrec data list --data-dir ~/ratings")
 def list_sets(data_dir: DataDir = None, as_json: JsonFlag = False) -> None:
     """List the data sets that hushrec knows by name, and where each one is found on this machine."""
-    from rich.console import Console
-    from rich.table import Table
-
     summary = "generated, with known true ratings; options as in synthetic:users=100,items=50"
     rows = [{"name": "synthetic", "summary": summary, "found": "built in"}]
     rows += _named_sets(data_dir)
@@ -32,13 +45,13 @@ def list_sets(data_dir: DataDir = None, as_json: JsonFlag = False) -> None:
         return
     table = Table("name", "what", "where", box=None)
     for row in rows:
-        table.add_row(row["name"], row["summary"], harmless(row["found"] or _how_to_get(row)))
+        how = f"hushrec data get {row['name']}" if row.get("address") else "not found; no longer published"
+        table.add_row(row["name"], row["summary"], harmless(row["found"] or how))
     Console().print(table)
 
 
 def _named_sets(data_dir: Path | None) -> list[dict[str, Any]]:
     from hushrec.data.named import SETS, find
-    from hushrec.errors import DataError
 
     rows = []
     for entry in SETS.values():
@@ -46,33 +59,19 @@ def _named_sets(data_dir: Path | None) -> list[dict[str, Any]]:
             found: str | None = str(find(entry.name, data_dir)[0])
         except DataError:
             found = None
-        rows.append(
-            {
-                "name": entry.name,
-                "summary": entry.summary,
-                "found": found,
-                "licence": entry.licence,
-                "citation": entry.citation,
-                "address": entry.address,
-            }
-        )
+        about = {name: getattr(entry, name) for name in ("licence", "citation", "address")}
+        rows.append({"name": entry.name, "summary": entry.summary, "found": found, **about})
     return rows
-
-
-def _how_to_get(row: dict[str, Any]) -> str:
-    return f"hushrec data get {row['name']}" if row["address"] else "not found; no longer published"
 
 
 @data_app.command(epilog="Example: hushrec data get ml-100k --yes")
 def get(
-    name: Annotated[str, typer.Argument(help="Name of the data set, from `hushrec data list`.")],
-    to: Annotated[Path | None, typer.Option(help="Folder to download into.  [default: the user's cache]")] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Accept the licence without a question.")] = False,
+    name: Annotated[str, Argument(help="Name of the data set, from `hushrec data list`.")],
+    to: Annotated[Path | None, Option(help="Folder to download into.  [default: the user's cache]")] = None,
+    yes: Annotated[bool, Option("--yes", "-y", help="Accept the licence without a question.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Download a named data set from its publisher, after showing its licence."""
-    from rich.progress import DownloadColumn, TransferSpeedColumn
-
     from hushrec.data.named import get as download
     from hushrec.data.named import lookup
 
@@ -80,9 +79,8 @@ def get(
     say(f"licence: {entry.licence}\ncite: {entry.citation}")
     if entry.address is not None and not yes:
         _confirm_licence(entry.address)
-    with progress_bar(DownloadColumn(), TransferSpeedColumn()) as bar:
-        task = bar.add_task(name, total=None)
-        folder = download(name, to, progress=lambda done, total: bar.update(task, completed=done, total=total))
+    with progress_bars(DownloadColumn(), TransferSpeedColumn()) as show:
+        folder = download(name, to, progress=lambda done, total: show(name, done, total))
     if as_json:
         print_json({"name": name, "folder": str(folder), "licence": entry.licence, "citation": entry.citation})
     else:
@@ -105,22 +103,16 @@ def describe(data: Data, reading: Reading, as_json: JsonFlag = False) -> None:
     """Print statistics of rating data: counts, scale, density, distribution. No single person's ratings are shown."""
     from hushrec.data import describe as summarize
 
-    summary = summarize(reading.load(data))
-    if as_json:
-        print_json(summary)
-    else:
-        _print_summary(summary)
+    deliver(summarize(reading.load(data)), _print_summary, as_json=as_json)
 
 
 @data_app.command(epilog="Example: hushrec data shard ml-1m shards/ && hushrec train shards/ --engine ray")
 @reads_ratings
 def shard(
     data: Data,
-    out: Annotated[Path, typer.Argument(help="New folder for the shards. Keep it private: it holds every rating.")],
+    out: Annotated[Path, Argument(help="New folder for the shards. Keep it private: it holds every rating.")],
     reading: Reading,
-    ratings_per_shard: Annotated[
-        int, typer.Option(min=1, help="Approximate number of ratings in one file.")
-    ] = 2_000_000,
+    ratings_per_shard: Annotated[int, Option(min=1, help="Approximate number of ratings in one file.")] = 2_000_000,
     as_json: JsonFlag = False,
 ) -> None:
     """Write rating data as Parquet files (shards), each with the ratings of some people, for `train`.
@@ -136,16 +128,12 @@ def shard(
 
 
 def _print_summary(summary: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
     table = Table(box=None, show_header=False)
-    scale = (
-        "none: pairs without ratings" if summary["scale"] is None else f"{summary['scale']}, mean {summary['mean']:.2f}"
-    )
     table.add_row("users", f"{summary['users']:,}")
     table.add_row("items", f"{summary['items']:,}" + (", with titles" if summary["titles"] else ""))
     table.add_row("ratings", f"{summary['ratings']:,} ({as_percentage(summary['density'])} of all pairs)")
+    has_ratings = summary["scale"] is not None
+    scale = f"{summary['scale']}, mean {summary['mean']:.2f}" if has_ratings else "none: pairs without ratings"
     table.add_row("scale", scale)
     for value, count in summary.get("values", {}).items():
         table.add_row("", f"{value:>4} {'█' * round(40 * count / max(summary['values'].values()))} {count:,}")

@@ -1,13 +1,13 @@
 """The command `hushrec demo`: train, attack and recommend on synthetic ratings."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-import typer
+from rich.progress import TimeRemainingColumn
+from typer import Option
 
-from hushrec.cli.app import JsonFlag, app, print_json, printable, progress_bar
+from hushrec.cli.app import JsonFlag, app, print_json, printable, progress_bars
 from hushrec.cli.report import print_study, study_summary
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @app.command(epilog="Example: hushrec demo --out /tmp/hushrec-demo")
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the results; those of an earlier demo are replaced.")] = Path(
+    out: Annotated[Path, Option(help="Folder for the results; those of an earlier demo are replaced.")] = Path(
         "hushrec-demo"
     ),
     as_json: JsonFlag = False,
@@ -29,9 +29,17 @@ def demo(
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
 
-    from hushrec.demo import run_demo
+    from hushrec.demo import SETTINGS, run_demo
 
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as second, _bar() as progress:
+    with (
+        ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as second,
+        progress_bars(TimeRemainingColumn()) as show,
+    ):
+
+        def progress(name: str, round_number: int, rounds: int, error: float) -> None:
+            finished = list(SETTINGS).index(name) + round_number / rounds
+            show("demo", finished, len(SETTINGS), f"{name:12} rmse {error:.3f}")
+
         done = run_demo(out, progress=progress, beside=second)
     if as_json:
         print_json(
@@ -52,23 +60,6 @@ def demo(
         )
     else:
         print_demo(done)
-
-
-@contextmanager
-def _bar() -> Iterator[Any]:
-    """Yield a function that shows the progress through all settings of the demo on stderr."""
-    from rich.progress import TimeRemainingColumn
-
-    from hushrec.demo import SETTINGS
-
-    with progress_bar(TimeRemainingColumn()) as bar:
-        task = bar.add_task("demo")
-
-        def advance(name: str, round_number: int, rounds: int, error: float) -> None:
-            done = list(SETTINGS).index(name) + round_number / rounds
-            bar.update(task, completed=done, total=len(SETTINGS), description=f"{name:12} rmse {error:.3f}")
-
-        yield advance
 
 
 def print_demo(done: "Demo") -> None:
@@ -120,6 +111,4 @@ def _not_covered(study: "Study") -> dict[str, dict[str, None]]:
 
 def _say(text: str, *, indent: int = 0, first: bool = False) -> None:
     """Print a paragraph wrapped to 79 columns, after an empty line if `first`."""
-    import textwrap
-
     print("\n" * first + textwrap.fill(printable(text), 79, subsequent_indent=" " * indent, break_long_words=False))

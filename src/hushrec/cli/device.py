@@ -1,16 +1,21 @@
 """The commands `hushrec device …`, with which one person uses their device."""
 
+import csv
+import secrets
+import socket
+import sys
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
+from typer import Argument, Option
 
+import hushrec
 from hushrec.cli.app import JsonFlag, app, counted, harmless, print_json, say
-
-if TYPE_CHECKING:
-    from hushrec import Device
+from hushrec.errors import DataError, LocalProtocolError, ParameterError
 
 device_app = typer.Typer(
     help="Keep one person's ratings on this machine, take part in training, and compute recommendations here.",
@@ -21,7 +26,7 @@ app.add_typer(device_app, name="device", epilog="Example: hushrec device recomme
 
 Folder = Annotated[
     Path | None,
-    typer.Option("--store", help="Folder of the device's ratings, ledger and keys.  [default: $XDG_DATA_HOME/hushrec]"),
+    Option("--store", help="Folder of the device's ratings, ledger and keys.  [default: $XDG_DATA_HOME/hushrec]"),
 ]
 WAIT_SECONDS = 30.0  # for which one step waits for a round to open
 SPEAK_SECONDS = 10.0  # at least, between two progress lines
@@ -32,41 +37,39 @@ def init(
     store: Folder = None,
     epsilon: Annotated[
         float,
-        typer.Option(help="masked: largest privacy budget that one run may spend, for this person's whole profile."),
+        Option(help="masked: largest privacy budget that one run may spend, for this person's whole profile."),
     ] = 8.0,
     least_cohort: Annotated[
         int,
-        typer.Option(help="masked: smallest number of devices in a sum; this device refuses to add to a smaller one."),
+        Option(help="masked: smallest number of devices in a sum; this device refuses to add to a smaller one."),
     ] = 3,
-    epsilon_i: Annotated[float, typer.Option(help="sdcf: privacy budget of one round's item selection.")] = 4.0,
+    epsilon_i: Annotated[float, Option(help="sdcf: privacy budget of one round's item selection.")] = 4.0,
     epsilon_p: Annotated[
         float | None,
-        typer.Option(help="sdcf: privacy budget of the item selections of all rounds.  [default: 2 × epsilon-i]"),
+        Option(help="sdcf: privacy budget of the item selections of all rounds.  [default: 2 × epsilon-i]"),
     ] = None,
     epsilon_g: Annotated[
         float,
-        typer.Option(
+        Option(
             help="sdcf: range of the fake errors: a larger value narrows it, and 0 leaves it unlimited. A parameter,"
             " not a privacy guarantee."
         ),
     ] = 4.0,
     max_value_rho: Annotated[
         float | None,
-        typer.Option(
+        Option(
             help="sdcf: largest privacy cost of the gradient values (rho of zero-concentrated differential privacy);"
             " the device stops reporting before it spends more.  [default: no limit]"
         ),
     ] = None,
-    scale: Annotated[str, typer.Option(help="Smallest and largest rating, separated by a comma.")] = "1,5",
+    scale: Annotated[str, Option(help="Smallest and largest rating, separated by a comma.")] = "1,5",
     ratings: Annotated[
-        list[str] | None, typer.Option("--rate", help="Rating to store at once, as ITEM=VALUE; may be repeated.")
+        list[str] | None, Option("--rate", help="Rating to store at once, as ITEM=VALUE; may be repeated.")
     ] = None,
 ) -> None:
     """Create a store for this person's ratings, with the privacy budgets that the person allows."""
-    from hushrec import Device
-
     values = _first_ratings(ratings or [])
-    with Device.create(
+    with hushrec.Device.create(
         store,
         epsilon=epsilon,
         least_cohort=least_cohort,
@@ -82,7 +85,6 @@ def init(
 
 def _first_ratings(texts: list[str]) -> dict[str, float]:
     from hushrec.data.own import is_number
-    from hushrec.errors import ParameterError
 
     pairs = [text.rpartition("=") for text in texts]
     if not all(item and is_number(value) for item, _, value in pairs):
@@ -91,8 +93,6 @@ def _first_ratings(texts: list[str]) -> dict[str, float]:
 
 
 def _scale(text: str) -> tuple[float, float]:
-    from hushrec.errors import ParameterError
-
     try:
         low, high = (float(part) for part in text.split(","))
     except ValueError:
@@ -102,18 +102,15 @@ def _scale(text: str) -> tuple[float, float]:
 
 @device_app.command(epilog="Example: hushrec device rate 50 5")
 def rate(
-    item: Annotated[str, typer.Argument(help="Id of the item.")],
-    value: Annotated[float | None, typer.Argument(help="The rating; leave it out with --remove.")] = None,
-    remove: Annotated[bool, typer.Option("--remove", help="Remove the rating of this item.")] = False,
+    item: Annotated[str, Argument(help="Id of the item.")],
+    value: Annotated[float | None, Argument(help="The rating; leave it out with --remove.")] = None,
+    remove: Annotated[bool, Option("--remove", help="Remove the rating of this item.")] = False,
     store: Folder = None,
 ) -> None:
     """Store or remove one rating."""
-    from hushrec import Device
-    from hushrec.errors import ParameterError
-
     if (value is None) != remove:
         raise ParameterError("rate needs either a rating or --remove: give exactly one of them.")
-    with Device(store) as device:
+    with hushrec.Device(store) as device:
         if value is None:
             device.remove_rating(item)
         else:
@@ -124,19 +121,18 @@ def rate(
 def import_ratings(
     path: Annotated[
         Path,
-        typer.Argument(help="Table with the columns item and rating; with --user, any rating file that `train` reads."),
+        Argument(help="Table with the columns item and rating; with --user, any rating file that `train` reads."),
     ],
     user: Annotated[
-        str | None, typer.Option(help="Import only the ratings of the user with this id, from a file of many users.")
+        str | None, Option(help="Import only the ratings of the user with this id, from a file of many users.")
     ] = None,
     store: Folder = None,
 ) -> None:
     """Import ratings from a file into the store."""
-    from hushrec import Device
     from hushrec.data.own import read_own_ratings
 
     ratings = read_own_ratings(path) if user is None else _ratings_of(path, user)
-    with Device(store) as device:
+    with hushrec.Device(store) as device:
         device.add_ratings(ratings, keep_unknown=True)
         unknown = sum(item not in device.catalogue for item in ratings) if device.has_joined else 0
     say(f"{counted(len(ratings), 'rating is', 'ratings are')} stored")
@@ -147,12 +143,7 @@ def import_ratings(
 @device_app.command(epilog="Example: hushrec device export > my-ratings.csv")
 def export(store: Folder = None) -> None:
     """Print all ratings as CSV with the columns item and rating, which `hushrec device import` reads."""
-    import csv
-    import sys
-
-    from hushrec import Device
-
-    with Device(store) as device:
+    with hushrec.Device(store) as device:
         ratings = device.ratings()
     rows = csv.writer(sys.stdout, lineterminator="\n")
     rows.writerow(["item", "rating"])
@@ -161,7 +152,6 @@ def export(store: Folder = None) -> None:
 
 def _ratings_of(path: Path, user: str) -> dict[str, float]:
     from hushrec.data import load
-    from hushrec.errors import DataError
 
     ratings = load(path)
     if user not in ratings.user_ids or ratings.values is None:
@@ -177,18 +167,18 @@ def _ratings_of(path: Path, user: str) -> dict[str, float]:
 def join(
     server: Annotated[
         str | None,
-        typer.Argument(help="Address of the server; needed the first time, and after the server's address changed."),
+        Argument(help="Address of the server; needed the first time, and after the server's address changed."),
     ] = None,
     invitation: Annotated[
-        str | None, typer.Option(help="Invitation code that you got from the operator of the server.")
+        str | None, Option(help="Invitation code that you got from the operator of the server.")
     ] = None,
-    ca: Annotated[Path | None, typer.Option(help="PEM file of the only certificate to trust for this server.")] = None,
+    ca: Annotated[Path | None, Option(help="PEM file of the only certificate to trust for this server.")] = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Allow unencrypted HTTP to a server on another machine.")
+        bool, Option("--insecure", help="Allow unencrypted HTTP to a server on another machine.")
     ] = False,
     again: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--again",
             help="Enrol a second time, after this store was restored from a backup or copied. masked: charges the rest"
             " of the run's budget if a copy of the store has reported; sdcf: costs epsilon-p a second time.",
@@ -196,13 +186,13 @@ def join(
     ] = False,
     follow: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--next", help="Agree to the further rounds or the next run that the server offers when its run is over."
         ),
     ] = False,
     rounds: Annotated[
         int | None,
-        typer.Option(help="Stop after reporting in this many rounds; 0 only enrols.  [default: all rounds]", min=0),
+        Option(help="Stop after reporting in this many rounds; 0 only enrols.  [default: all rounds]", min=0),
     ] = None,
     store: Folder = None,
 ) -> None:
@@ -211,9 +201,7 @@ def join(
     A device that has joined needs no address. If the server's address changes, give the new one, with --ca if its
     certificate is new as well: the device does not enrol again.
     """
-    from hushrec import Device
-
-    with Device(store) as device:
+    with hushrec.Device(store) as device:
         joined, old = device.has_joined and not again, device.server
         device.join(server, invitation=invitation, ca=ca, insecure=insecure, again=again)
         if not joined:
@@ -225,7 +213,7 @@ def join(
         _take_part(device, rounds)
 
 
-def _follow(device: "Device") -> str:
+def _follow(device: "hushrec.Device") -> str:
     """Agree to the further rounds or next run that the server offers; return a sentence that says which."""
     run = None if device.offer is None else device.offer.run_id
     device.follow()
@@ -233,7 +221,7 @@ def _follow(device: "Device") -> str:
     return "agreed to the further rounds of this run" if device.offer.run_id == run else _welcome(device)
 
 
-def _welcome(device: "Device") -> str:
+def _welcome(device: "hushrec.Device") -> str:
     """Return the line to print after joining: the server, its items and rounds, and how many ratings it cannot use."""
     status = device.status()
     unknown = status.n_ratings - status.n_known
@@ -241,10 +229,8 @@ def _welcome(device: "Device") -> str:
     return f"joined {device.server}: {counted(status.n_items, 'item')}, {counted(status.rounds or 0, 'round')}{rest}"
 
 
-def _take_part(device: "Device", rounds: int | None) -> None:
+def _take_part(device: "hushrec.Device", rounds: int | None) -> None:
     """Report in `rounds` rounds, or until the run is over; print progress at most every `SPEAK_SECONDS`."""
-    import time
-
     from hushrec.device.session import NO_ROUND, RUN_OVER, STEPPED
 
     seen: set[int] = set()
@@ -266,17 +252,14 @@ def _take_part(device: "Device", rounds: int | None) -> None:
 @device_app.command(epilog="Example: hushrec device search godfather")
 def search(
     text: Annotated[
-        list[str] | None, typer.Argument(help="Words of the title.  [default: list items, the most popular first]")
+        list[str] | None, Argument(help="Words of the title.  [default: list items, the most popular first]")
     ] = None,
-    count: Annotated[int, typer.Option("-n", "--count", help="Largest number of items to list.", min=1)] = 20,
+    count: Annotated[int, Option("-n", "--count", help="Largest number of items to list.", min=1)] = 20,
     store: Folder = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Find items and their ids by title. Works offline, once the device has joined a server."""
-    from hushrec import Device
-    from hushrec.errors import LocalProtocolError
-
-    with Device(store) as device:
+    with hushrec.Device(store) as device:
         if not device.has_joined:
             raise LocalProtocolError("search needs the server's titles. Join a server first: hushrec device join.")
         found, ratings = device.search(" ".join(text or []), count=count), device.ratings()
@@ -294,14 +277,12 @@ def search(
 
 @device_app.command(epilog="Example: hushrec device recommend -n 5")
 def recommend(
-    count: Annotated[int, typer.Option("-n", "--count", help="Number of items to recommend.")] = 10,
+    count: Annotated[int, Option("-n", "--count", help="Number of items to recommend.")] = 10,
     store: Folder = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Recommend items that this person has not rated. Works offline: nothing is sent."""
-    from hushrec import Device
-
-    with Device(store) as device:
+    with hushrec.Device(store) as device:
         items, order = device.recommend(count), device.list_order
     if as_json:
         print_json({"items": [vars(item) for item in items], "order": order})
@@ -318,14 +299,14 @@ def recommend(
 def budget(
     epsilon: Annotated[
         float | None,
-        typer.Option(
+        Option(
             help="masked: set the largest epsilon that a run may spend, from the next round on. The server"
             " cannot see it in the reports."
         ),
     ] = None,
     raise_to: Annotated[
         float | None,
-        typer.Option(
+        Option(
             help="Raise the limit on the epsilon of all runs together, so that the device can join a next run (masked)"
             " or draw permanent bits again (sdcf)."
         ),
@@ -334,9 +315,7 @@ def budget(
     as_json: JsonFlag = False,
 ) -> None:
     """Show the privacy budget that this device has spent, what the budget covers, and what it does not cover."""
-    from hushrec import Device
-
-    with Device(store) as device:
+    with hushrec.Device(store) as device:
         if epsilon is not None:
             device.choose_epsilon(epsilon)
         if raise_to is not None:
@@ -363,58 +342,47 @@ def budget(
 @device_app.command("rotate-key", epilog="Example: hushrec device rotate-key")
 def rotate_key(store: Folder = None) -> None:
     """Replace the key that signs this device's requests."""
-    from hushrec import Device
-
-    with Device(store) as device:
+    with hushrec.Device(store) as device:
         device.rotate_key()
 
 
 @device_app.command(epilog="Example: hushrec device leave")
 def leave(
     without_server: Annotated[
-        bool, typer.Option("--without-server", help="Do not contact the server, because it no longer exists.")
+        bool, Option("--without-server", help="Do not contact the server, because it no longer exists.")
     ] = False,
     store: Folder = None,
 ) -> None:
     """Leave the run, and tell the server so. The ratings and the privacy ledger stay in the store."""
-    from hushrec import Device
-
-    with Device(store) as device:
+    with hushrec.Device(store) as device:
         device.leave(tell=not without_server)
     say("this device has left the run; reports that were sent cannot be taken back")
 
 
 @device_app.command(epilog="Example: hushrec device forget --yes")
 def forget(
-    yes: Annotated[bool, typer.Option("--yes", help="Erase without asking for confirmation.")] = False,
+    yes: Annotated[bool, Option("--yes", help="Erase without asking for confirmation.")] = False,
     store: Folder = None,
 ) -> None:
     """Erase the store: ratings, user vector, permanent bits, privacy ledger and keys."""
-    from hushrec import Device
-
     if not yes:
         typer.confirm("erase all ratings and keys in this store?", abort=True)
-    Device.forget(store)
+    hushrec.Device.forget(store)
     say("the store was erased")
 
 
 @device_app.command(epilog="Example: hushrec device ui --port 8471")
 def ui(
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 chooses a free port.", min=0, max=65535)] = 8471,
+    port: Annotated[int, Option(help="Port to listen on; 0 chooses a free port.", min=0, max=65535)] = 8471,
     store: Folder = None,
 ) -> None:
     """Serve a page on this machine to rate items, take part in rounds, and see recommendations and what was sent."""
-    import secrets
-    import socket
-
     import uvicorn
 
-    from hushrec import Device
     from hushrec.audit.own_reports import read_reports
     from hushrec.device.ui import Page, make_ui
-    from hushrec.errors import ParameterError
 
-    with Device(store, patience=1) as device, socket.socket(proto=socket.IPPROTO_TCP) as listening:
+    with hushrec.Device(store, patience=1) as device, socket.socket(proto=socket.IPPROTO_TCP) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind(("127.0.0.1", port))

@@ -1,13 +1,12 @@
 """The command `hushrec experiment`: run a grid of settings and splits from a TOML file."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import typer
+from rich.progress import MofNCompleteColumn, TimeRemainingColumn
+from typer import Argument, Option
 
-from hushrec.cli.app import JsonFlag, app, counted, print_json, progress_bar, say, say_on_interrupt
+from hushrec.cli.app import JsonFlag, app, counted, print_json, progress_bars, say, say_on_interrupt
 from hushrec.cli.cluster import Address, Dashboard, Workers, on_cluster
 from hushrec.cli.reading import Reading, announce, reads_ratings
 from hushrec.errors import ParameterError
@@ -16,31 +15,27 @@ from hushrec.errors import ParameterError
 @app.command(epilog="Example: hushrec experiment experiments/task1-ml-100k.toml --jobs 2")
 @reads_ratings
 def experiment(
-    file: Annotated[
-        Path, typer.Argument(help="Experiment file (TOML); experiments/ holds one per figure of the paper.")
-    ],
+    file: Annotated[Path, Argument(help="Experiment file (TOML); experiments/ holds one per figure of the paper.")],
     reading: Reading,
-    jobs: Annotated[int, typer.Option(min=1, help="Number of runs at a time, each in a process of its own.")] = 1,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted experiment.")] = False,
+    jobs: Annotated[int, Option(min=1, help="Number of runs at a time, each in a process of its own.")] = 1,
+    resume: Annotated[bool, Option("--resume", help="Continue an interrupted experiment.")] = False,
     out: Annotated[
-        Path, typer.Option(help="Folder for records; the experiment writes into a subfolder with its name.")
+        Path, Option(help="Folder for records; the experiment writes into a subfolder with its name.")
     ] = Path("experiments/records"),
     splits: Annotated[
-        int | None, typer.Option(min=1, help="Run only this many splits, beginning with the first.  [default: all]")
+        int | None, Option(min=1, help="Run only this many splits, beginning with the first.  [default: all]")
     ] = None,
     export: Annotated[
         Path | None,
-        typer.Option(help="Run nothing; write all runs into this grid file, to run on a machine with a GPU."),
+        Option(help="Run nothing; write all runs into this grid file, to run on a machine with a GPU."),
     ] = None,
     collect: Annotated[
         Path | None,
-        typer.Option(help="Run nothing; write the records from this file, the result of running an exported grid."),
+        Option(help="Run nothing; write the records from this file, the result of running an exported grid."),
     ] = None,
     engine: Annotated[
         str | None,
-        typer.Option(
-            help="ray: spread the runs over a Ray cluster.  [default: run on this machine, with the file's engine]"
-        ),
+        Option(help="ray: spread the runs over a Ray cluster.  [default: run on this machine, with the file's engine]"),
     ] = None,
     address: Address = None,
     workers: Workers = None,
@@ -70,39 +65,29 @@ def experiment(
         folder = out / name
         collect_grid(prepared, GridResult.load(collect), folder)
     else:
-        done = [len(list((out / name / "parts").glob("*.json")))]  # runs that an interrupted call finished
+        done = len(list((out / name / "parts").glob("*.json")))  # runs that an interrupted call finished
         with (
             on_cluster(engine, address, workers, dashboard),
-            say_on_interrupt(lambda: _kept_runs(done[0], len(prepared.plans))),
-            _bar(name, done) as progress,
+            say_on_interrupt(lambda: _kept_runs(done, len(prepared.plans))),
+            progress_bars(MofNCompleteColumn(), TimeRemainingColumn()) as show,
         ):
+
+            def progress(finished: int, total: int) -> None:
+                nonlocal done
+                done = finished
+                show(name, finished, total)
+
             folder = run_experiment(prepared, out, jobs=jobs, resume=resume, progress=progress, cluster=engine == "ray")
     diverged = sum(bool(record.get("diverged")) for record in read_records(folder))
     if as_json:
         print_json({"records": str(folder), "runs": len(prepared.plans), "diverged": diverged})
     else:
-        kept = f"{counted(len(prepared.plans), 'run')} kept in {folder}" + (
-            f", {diverged} diverged" if diverged else ""
-        )
-        say(f"{kept}. To see the results: hushrec report {folder}")
+        kept = f"{counted(len(prepared.plans), 'run')} kept in {folder}"
+        failed = f", {diverged} diverged" if diverged else ""
+        say(f"{kept}{failed}. To see the results: hushrec report {folder}")
 
 
 def _kept_runs(done: int, total: int) -> str:
     if not done:
         return "No run was finished; nothing was kept."
     return f"{done} of {counted(total, 'run')} kept. Continue with the same command and --resume."
-
-
-@contextmanager
-def _bar(name: str, done: list[int]) -> Iterator[Any]:
-    """Yield a function that shows the number of finished runs on stderr, and writes that number to `done[0]`."""
-    from rich.progress import MofNCompleteColumn, TimeRemainingColumn
-
-    with progress_bar(MofNCompleteColumn(), TimeRemainingColumn()) as bar:
-        task = bar.add_task(name, total=None)
-
-        def advance(finished: int, total: int) -> None:
-            done[0] = finished
-            bar.update(task, completed=finished, total=total)
-
-        yield advance

@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
 from hushrec.cli.app import JsonFlag, app, counted, print_json, say
 from hushrec.cli.reading import Data, Reading, reads_ratings
@@ -20,42 +20,36 @@ if TYPE_CHECKING:
 def fleet(
     data: Data,
     reading: Reading,
-    server: Annotated[str, typer.Option(help="Address of the server.")],
+    server: Annotated[str, Option(help="Address of the server.")],
     devices: Annotated[
-        int | None, typer.Option(help="Number of devices, one per user of the data.  [default: all users]", min=1)
+        int | None, Option(help="Number of devices, one per user of the data.  [default: all users]", min=1)
     ] = None,
-    stores: Annotated[Path, typer.Option(help="Folder in which each device gets a folder for its store.")] = Path(
-        "fleet"
-    ),
+    stores: Annotated[Path, Option(help="Folder in which each device gets a folder for its store.")] = Path("fleet"),
     rounds: Annotated[
-        int | None, typer.Option(help="Number of rounds to report in.  [default: until the run is over]")
+        int | None, Option(help="Number of rounds to report in.  [default: until the run is over]")
     ] = None,
     epsilon: Annotated[
-        float, typer.Option(help="masked: largest privacy budget that each device allows a run to spend.")
+        float, Option(help="masked: largest privacy budget that each device allows a run to spend.")
     ] = 8.0,
-    epsilon_i: Annotated[float, typer.Option(help="sdcf: privacy budget of one round's item selection.")] = 4.0,
+    epsilon_i: Annotated[float, Option(help="sdcf: privacy budget of one round's item selection.")] = 4.0,
     epsilon_g: Annotated[
         float,
-        typer.Option(help="sdcf: range of the fake errors: a larger value narrows it, and 0 leaves it unlimited."),
+        Option(help="sdcf: range of the fake errors: a larger value narrows it, and 0 leaves it unlimited."),
     ] = 4.0,
-    epochs: Annotated[
-        int, typer.Option(help="sdcf: number of draws of permanent bits that every device allows.", min=1)
-    ] = 1,
-    split_seed: Annotated[
-        int, typer.Option(help="Seed of the split into training and held-out ratings, as in `train`.")
-    ] = 0,
+    epochs: Annotated[int, Option(help="sdcf: number of draws of permanent bits that every device allows.", min=1)] = 1,
+    split_seed: Annotated[int, Option(help="Seed of the split into training and held-out ratings, as in `train`.")] = 0,
     invitations: Annotated[
-        Path | None, typer.Option(help="File with one invitation code per line.  [default: none, for an open server]")
+        Path | None, Option(help="File with one invitation code per line.  [default: none, for an open server]")
     ] = None,
-    ca: Annotated[Path | None, typer.Option(help="PEM file of the only certificate to trust for this server.")] = None,
+    ca: Annotated[Path | None, Option(help="PEM file of the only certificate to trust for this server.")] = None,
     follow: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--next",
             help="Every device agrees to the further rounds or next run that the server offers, and to the cost.",
         ),
     ] = False,
-    processes: Annotated[int, typer.Option(help="Number of processes that share the devices.", min=1)] = 1,
+    processes: Annotated[int, Option(help="Number of processes that share the devices.", min=1)] = 1,
     as_json: JsonFlag = False,
 ) -> None:
     """Run many real devices against a server, each with its own store and keys, for load and end-to-end tests."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
-import typer
+from typer import Argument, Option
 
 from hushrec.cli.app import DataDir, counted, say
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hushrec.data.ratings import Ratings, Scale
     from hushrec.data.shards import Shards
 
-Data = Annotated[str, typer.Argument(help="Name of a data set (synthetic, ml-100k, …) or path of a rating file.")]
+Data = Annotated[str, Argument(help="Name of a data set (synthetic, ml-100k, …) or path of a rating file.")]
 
 
 @dataclass(frozen=True)
@@ -27,39 +27,39 @@ class Reading:
 
     columns: Annotated[
         str | None,
-        typer.Option(help="Names or positions of the columns user,item,rating.  [default: found by the header]"),
+        Option(help="Names or positions of the columns user,item,rating.  [default: found by the header]"),
     ] = None
     scale: Annotated[
-        str | None, typer.Option(help="Smallest and largest rating, such as 1,5.  [default: guessed from the ratings]")
+        str | None, Option(help="Smallest and largest rating, such as 1,5.  [default: guessed from the ratings]")
     ] = None
     duplicates: Annotated[
         Literal["refuse", "first", "last", "mean"] | None,
-        typer.Option(help="How to treat a (user, item) pair with several ratings.  [default: refuse]"),
+        Option(help="How to treat a (user, item) pair with several ratings.  [default: refuse]"),
     ] = None
     items: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             "--items",
             help="File with one item per row: id, title, attributes.  [default: the file of a named data set, or none]",
         ),
     ] = None
     implicit: Annotated[
-        bool, typer.Option("--implicit", help="Read only the (user, item) pairs of the file, without ratings.")
+        bool, Option("--implicit", help="Read only the (user, item) pairs of the file, without ratings.")
     ] = False
-    encoding: Annotated[
-        str | None, typer.Option(help="Encoding of the text files, such as latin-1.  [default: utf-8]")
-    ] = None
-    skip_rows: Annotated[int, typer.Option(min=0, help="Number of lines to skip at the start of the file.")] = 0
+    encoding: Annotated[str | None, Option(help="Encoding of the text files, such as latin-1.  [default: utf-8]")] = (
+        None
+    )
+    skip_rows: Annotated[int, Option(min=0, help="Number of lines to skip at the start of the file.")] = 0
     missing: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="Value of the rating column that means no rating, such as 0 or ''. Rows with it are left out."
             "  [default: none]"
         ),
     ] = None
     public: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             "--public",
             help="Model gp: file of public ratings by other people, read with the same options. Training also learns"
             " from these ratings how good each item is, which costs no privacy budget.",
@@ -115,18 +115,13 @@ def _say_found(
     notices: Iterable[str],
 ) -> None:
     counts = ", ".join(counted(number, noun) for noun, number in sizes.items())
-    say(f"{name}: {counts}, {_in_words(scale, guessed_from)}")
+    words = "no scale" if scale is None else f"scale {scale}"
+    if scale is not None and guessed_from is not None:
+        low, high = guessed_from
+        words += f", guessed from ratings of {low:g} to {high:g}. If the scale is wrong, pass --scale MIN,MAX"
+    say(f"{name}: {counts}, {words}")
     for notice in notices:
         say(notice)
-
-
-def _in_words(scale: "Scale | None", guessed_from: tuple[float, float] | None) -> str:
-    if scale is None:
-        return "no scale"
-    if guessed_from is None:
-        return f"scale {scale}"
-    low, high = guessed_from
-    return f"scale {scale}, guessed from ratings of {low:g} to {high:g}. If the scale is wrong, pass --scale MIN,MAX"
 
 
 def reads_ratings(command: Callable[..., None]) -> Callable[..., None]:

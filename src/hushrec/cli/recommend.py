@@ -3,38 +3,41 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from rich.console import Console
+from rich.table import Table
+from typer import Argument, Option
 
 from hushrec.cli.app import JsonFlag, app, harmless, print_json, say
+from hushrec.errors import ParameterError
 
 Row = dict[str, Any]  # one row of a data frame that `Recommender` returns
 
 
 @app.command(epilog="Example: hushrec recommend runs/first --user 42 -n 5 --why")
 def recommend(
-    folder: Annotated[Path, typer.Argument(help="Folder of a run, written by `train --out`.")],
-    user: Annotated[str | None, typer.Option(help="Id of the user in the rating file.")] = None,
+    folder: Annotated[Path, Argument(help="Folder of a run, written by `train --out`.")],
+    user: Annotated[str | None, Option(help="Id of the user in the rating file.")] = None,
     user_ratings: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             help="gp, audience: file with the ratings of a person who took no part in training, one item and rating"
             " per line; for audience, items without ratings suffice."
         ),
     ] = None,
-    count: Annotated[int, typer.Option("-n", "--count", help="Number of items to recommend.")] = 10,
+    count: Annotated[int, Option("-n", "--count", help="Number of items to recommend.")] = 10,
     why: Annotated[
-        bool, typer.Option("--why", help="Show the rated items that are most similar to each recommended item.")
+        bool, Option("--why", help="Show the rated items that are most similar to each recommended item.")
     ] = False,
     shrink: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--shrink/--no-shrink",
             help="mf, fm: shrink the predictions of items with few ratings towards the user's mean rating.",
         ),
     ] = True,
     as_measured: Annotated[
         bool,
-        typer.Option("--as-measured", help="Use the model of the run as it is, without training again on all ratings."),
+        Option("--as-measured", help="Use the model of the run as it is, without training again on all ratings."),
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -44,7 +47,6 @@ def recommend(
     trained on all ratings already.
     """
     from hushrec.data.own import read_own_profile
-    from hushrec.errors import ParameterError
     from hushrec.recommender import Recommender
 
     if (user is None) == (user_ratings is None):
@@ -69,9 +71,6 @@ def recommend(
 
 def _print_items(items: list[Row], reasons: list[list[Row]], *, why: bool) -> None:
     """Print the recommended items as a table, with the standard deviations of the predictions that have one."""
-    from rich.console import Console
-    from rich.table import Table
-
     if not items:
         say("there is nothing to recommend: this person has rated every item of the run")
         return

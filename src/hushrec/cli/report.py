@@ -3,7 +3,9 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from rich.console import Console
+from rich.table import Table
+from typer import Argument, Option
 
 from hushrec.cli.app import JsonFlag, app, harmless, print_json, say
 
@@ -15,15 +17,15 @@ if TYPE_CHECKING:
 def report(
     folders: Annotated[
         list[Path],
-        typer.Argument(help="Folders written by `train --out` or `experiment`, or folders that contain such folders."),
+        Argument(help="Folders written by `train --out` or `experiment`, or folders that contain such folders."),
     ],
-    out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("report.html"),
+    out: Annotated[Path, Option(help="HTML file to write.")] = Path("report.html"),
     plots: Annotated[
-        Path | None, typer.Option(help="Folder for plots and tables as files.  [default: beside the page]")
+        Path | None, Option(help="Folder for plots and tables as files.  [default: beside the page]")
     ] = None,
     audit: Annotated[
         list[Path] | None,
-        typer.Option(help="Include the audits that `audit --plots` wrote into this folder; may be repeated."),
+        Option(help="Include the audits that `audit --plots` wrote into this folder; may be repeated."),
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -55,15 +57,11 @@ def report(
         return
     for study in written.studies:
         print_study(study)
-    folder = written.plots[0].parent
-    say(f"page: {written.page}; plots as SVG and PDF, tables as CSV and LaTeX: {folder}")
+    say(f"page: {written.page}; plots as SVG and PDF, tables as CSV and LaTeX: {written.plots[0].parent}")
 
 
 def print_study(study: "Study") -> None:
     """Print the accuracy table of one data set, the best setting first, and whether it beats the best baseline."""
-    from rich.console import Console
-    from rich.table import Table
-
     from hushrec.report.tables import measure_name, study_rows, terminal_measures, verdict
 
     console = Console(highlight=False)

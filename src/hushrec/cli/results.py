@@ -1,19 +1,19 @@
 """Printing of a training run: a table of its accuracy beside the baselines, then its privacy budget in words."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.console import Console
+from rich.table import Column, Table
 
 from hushrec.cli.app import counted, harmless
+from hushrec.errors import RunError
 from hushrec.models import find_model
 from hushrec.protocols import find_protocol
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 def kept_run(out: Path | None) -> str:
     """Return a sentence about what an interrupted `train` has saved in its folder, and how to continue."""
-    from hushrec.errors import RunError
     from hushrec.simulation.results import read_record
 
     if out is None:
@@ -33,8 +33,6 @@ def print_result(record: dict[str, Any]) -> None:
 
     The verdict says whether the run beats the best non-personal model, and what to try next.
     """
-    from rich.console import Console
-
     console = Console()
     console.print(_facts(record), highlight=False)
     for step in record["tried"]:
@@ -65,10 +63,8 @@ def _facts(record: dict[str, Any]) -> str:
     )
 
 
-def _print_accuracy(console: "Console", record: dict[str, Any]) -> None:
+def _print_accuracy(console: Console, record: dict[str, Any]) -> None:
     """Print a table of the accuracy of the run, the protocols compared with it and the baselines, with notes."""
-    from rich.table import Column, Table
-
     from hushrec.evaluate import HEADINGS
 
     data = record["data"]
@@ -106,7 +102,7 @@ def _cell(metrics: dict[str, Any], column: str) -> str:
     return "diverged" if metrics[column] is None else f"{metrics[column]:.4f}"
 
 
-def print_budget(console: "Console", protocol: str, budget: dict[str, Any]) -> None:
+def print_budget(console: Console, protocol: str, budget: dict[str, Any]) -> None:
     """Print the privacy budget: what it protects, its numbers, and what it does not cover."""
     lines = [f"budget: {budget['unit']}"]
     lines += [f"  {sentence}" for sentence in find_protocol(protocol).wording.numbers(budget)]

@@ -3,9 +3,10 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
 from hushrec.cli.app import app, counted, say
+from hushrec.errors import ParameterError
 
 if TYPE_CHECKING:
     from hushrec.service.rounds import Rounds
@@ -16,89 +17,109 @@ if TYPE_CHECKING:
 
 @app.command(epilog="Example: hushrec serve --items films.csv --open --self-signed")
 def serve(
-    items: Annotated[
-        Path, typer.Option(help="Catalogue: a table with id and title, or the item file of a named data set.")
-    ],
+    items: Annotated[Path, Option(help="Catalogue: a table with id and title, or the item file of a named data set.")],
     config: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             help="TOML file with the tables [terms], [rounds] and [limits].  [default: every setting has its default]"
         ),
     ] = None,
     devices: Annotated[
         int | None,
-        typer.Option(help="Number of devices to expect; sets terms.expected_devices.  [default: 1000]", min=1),
+        Option(help="Number of devices to expect; sets terms.expected_devices.  [default: 1000]", min=1),
     ] = None,
     epsilon: Annotated[
         float | None,
-        typer.Option(help="Privacy budget of one person's whole profile; sets terms.epsilon.  [default: 8]"),
+        Option(help="Privacy budget of one person's whole profile; sets terms.epsilon.  [default: 8]"),
     ] = None,
     run: Annotated[
         int | None,
-        typer.Option(
+        Option(
             help="Number of the run in this database. The stored number plus one starts a next run, to which the"
             " devices must agree.  [default: the stored run]",
             min=1,
         ),
     ] = None,
-    model: Annotated[str | None, typer.Option(help="Model to train; sets terms.model.  [default: gp]")] = None,
+    model: Annotated[str | None, Option(help="Model to train; sets terms.model.  [default: gp]")] = None,
     database: Annotated[
-        str, typer.Option(help="Database of the run: sqlite:///FILE or postgresql://USER@HOST/NAME.")
+        str, Option(help="Database of the run: sqlite:///FILE or postgresql://USER@HOST/NAME.")
     ] = "sqlite:///hushrec-server.sqlite",
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 chooses a free port.", min=0, max=65535)] = 8470,
-    tls_cert: Annotated[Path | None, typer.Option(help="PEM file of the server's TLS certificate.")] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="PEM file of the certificate's private key.")] = None,
+    host: Annotated[str, Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, Option(help="Port to listen on; 0 chooses a free port.", min=0, max=65535)] = 8470,
+    tls_cert: Annotated[Path | None, Option(help="PEM file of the server's TLS certificate.")] = None,
+    tls_key: Annotated[Path | None, Option(help="PEM file of the certificate's private key.")] = None,
     self_signed: Annotated[
-        bool, typer.Option("--self-signed", help="Create a self-signed TLS certificate, for tests.")
+        bool, Option("--self-signed", help="Create a self-signed TLS certificate, for tests.")
     ] = False,
     name: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             help="Host name or address of the server for the self-signed certificate, as devices use it; may be"
             " repeated."
         ),
     ] = None,
-    insecure: Annotated[bool, typer.Option("--insecure", help="Allow unencrypted HTTP from other machines.")] = False,
+    insecure: Annotated[bool, Option("--insecure", help="Allow unencrypted HTTP from other machines.")] = False,
     open_enrolment: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--open",
             help="Let devices join without an invitation; sets open_enrolment.  [default: every device needs one]",
         ),
     ] = False,
-    invitations: Annotated[int, typer.Option(help="Number of new invitation codes to print.", min=0)] = 0,
+    invitations: Annotated[int, Option(help="Number of new invitation codes to print.", min=0)] = 0,
     new_admin_token: Annotated[
-        bool, typer.Option("--new-admin-token", help="Replace the admin token, if it was lost or disclosed.")
+        bool, Option("--new-admin-token", help="Replace the admin token, if it was lost or disclosed.")
     ] = False,
     workers: Annotated[
-        int, typer.Option(help="Number of processes that serve this address; more than one needs PostgreSQL.", min=1)
+        int, Option(help="Number of processes that serve this address; more than one needs PostgreSQL.", min=1)
     ] = 1,
     state_dir: Annotated[
-        Path | None, typer.Option(help="Folder for the admin token and a self-signed certificate.  [default: .]")
+        Path | None, Option(help="Folder for the admin token and a self-signed certificate.  [default: .]")
     ] = None,
 ) -> None:
     """Serve a training run: collect devices' reports, learn from them, publish the result and delete the reports."""
+    import asyncio
+    from contextlib import closing
+
+    from hushrec.open_files import allow_open_files
+    from hushrec.service import serving
     from hushrec.service.certificates import certified_names
+    from hushrec.service.monitor import Monitor
+    from hushrec.service.rounds import Rounds
     from hushrec.service.settings import read_settings
+    from hushrec.service.storage import Storage
+    from hushrec.service.workers import Work, log_as_json, supervise
 
     given = {"expected_devices": devices, "epsilon": epsilon, "model": model, "run": run}
     settings = read_settings(config, **{name: value for name, value in given.items() if value is not None})
     if open_enrolment:
         settings = settings.model_copy(update={"open_enrolment": True})
-    _serve(
-        settings,
-        database,
-        _read_items(items, settings),
-        host=host,
-        port=port,
-        tls=_certificate(tls_cert, tls_key, self_signed, state_dir or Path(), certified_names(host, name or [])),
-        insecure=insecure,
-        invitations=invitations,
-        new_token=new_admin_token,
-        workers=workers,
-        folder=state_dir or Path(),
-    )
+    catalogue, folder = _read_items(items, settings), state_dir or Path()
+    tls = _certificate(tls_cert, tls_key, self_signed, folder, certified_names(host, name or []))
+    serving.check_binding(host, tls=tls is not None, insecure=insecure)
+    if workers > 1 and database.startswith("sqlite"):
+        raise ParameterError(
+            f"--workers must be 1 with SQLite, got {workers}. For more workers, use PostgreSQL with --database."
+        )
+    log_as_json()
+    allow_open_files()
+    _refuse_foreign_token(folder / "admin-token", database)
+    with serving.bind(host, port) as listening:
+        work, monitor = Work(settings, database, listening, tls), Monitor()
+        with closing(Storage(database)) as storage:
+            _prepare(storage, settings, catalogue, folder / "admin-token", new_admin_token)
+            rounds = Rounds(storage, settings, monitor)
+            for code in asyncio.run(rounds.registry.invite(invitations)) if invitations else []:
+                print(code)
+            address = f"{'https' if tls else 'http'}://{host}:{listening.getsockname()[1]}"
+            many = f" with {workers} workers" if workers > 1 else ""
+            say(f"serving {counted(len(rounds.catalogue), 'item')} on {address}{many}")
+            for notice in _notices(rounds, settings.rounds.min_devices):
+                say(notice)
+            if workers == 1:
+                work.run(storage, rounds, monitor)
+        if workers > 1:
+            supervise(workers, work, monitor.log)
 
 
 def _read_items(path: Path, settings: "Settings") -> "Items":
@@ -122,7 +143,6 @@ def _read_items(path: Path, settings: "Settings") -> "Items":
 def _certificate(
     cert: Path | None, key: Path | None, self_signed: bool, folder: Path, names: list[str]
 ) -> tuple[Path, Path] | None:
-    from hushrec.errors import ParameterError
     from hushrec.service import certificates
 
     if (cert is None) != (key is None) or (self_signed and cert is not None):
@@ -139,57 +159,6 @@ def _certificate(
     return cert, key
 
 
-def _serve(
-    settings: "Settings",
-    database: str,
-    items: "Items",
-    *,
-    host: str,
-    port: int,
-    tls: tuple[Path, Path] | None,
-    insecure: bool,
-    invitations: int,
-    new_token: bool,
-    workers: int,
-    folder: Path,
-) -> None:
-    import asyncio
-    from contextlib import closing
-
-    from hushrec.errors import ParameterError
-    from hushrec.open_files import allow_open_files
-    from hushrec.service import serving
-    from hushrec.service.monitor import Monitor
-    from hushrec.service.rounds import Rounds
-    from hushrec.service.storage import Storage
-    from hushrec.service.workers import Work, log_as_json, supervise
-
-    serving.check_binding(host, tls=tls is not None, insecure=insecure)
-    if workers > 1 and database.startswith("sqlite"):
-        raise ParameterError(
-            f"--workers must be 1 with SQLite, got {workers}. For more workers, use PostgreSQL with --database."
-        )
-    log_as_json()
-    allow_open_files()
-    _refuse_foreign_token(folder / "admin-token", database)
-    with serving.bind(host, port) as listening:
-        work, monitor = Work(settings, database, listening, tls), Monitor()
-        with closing(Storage(database)) as storage:
-            _prepare(storage, settings, items, folder / "admin-token", new_token)
-            rounds = Rounds(storage, settings, monitor)
-            for code in asyncio.run(rounds.registry.invite(invitations)) if invitations else []:
-                print(code)
-            address = f"{'https' if tls else 'http'}://{host}:{listening.getsockname()[1]}"
-            many = f" with {workers} workers" if workers > 1 else ""
-            say(f"serving {counted(rounds.n_items, 'item')} on {address}{many}")
-            for notice in _notices(rounds, settings.rounds.min_devices):
-                say(notice)
-            if workers == 1:
-                work.run(storage, rounds, monitor)
-        if workers > 1:
-            supervise(workers, work, monitor.log)
-
-
 def _notices(rounds: "Rounds", min_devices: int) -> list[str]:
     """Return notices for the operator: how many devices a round waits for, and the accuracy to expect of the run."""
     expected, expects = rounds.expected_devices, rounds.expectation()
@@ -203,8 +172,6 @@ def _notices(rounds: "Rounds", min_devices: int) -> list[str]:
 
 def _refuse_foreign_token(secret: Path, database: str) -> None:
     """Refuse to create a new SQLite database if the state folder holds the admin token of another run."""
-    from hushrec.errors import ParameterError
-
     file = database.removeprefix("sqlite:///")
     if secret.exists() and file != database and not Path(file).exists():
         raise ParameterError(
@@ -217,7 +184,6 @@ def _prepare(storage: "Storage", settings: "Settings", items: "Items", secret: P
 
     A token file that belongs to another run is not overwritten.
     """
-    from hushrec.errors import ParameterError
     from hushrec.service import certificates
     from hushrec.service.catalogue import changed_titles
     from hushrec.service.setup import prepare_run, renew_admin_token, stored_number
