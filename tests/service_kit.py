@@ -98,6 +98,7 @@ def live_server(
     authority, *certificate = certificates.self_signed(folder, ["127.0.0.1"]) if tls else (None,)
     server = serving.make_server(
         make_app(storage, rounds, monitor, settings.limits),
+        rounds,
         (certificate[0], certificate[1]) if tls else None,
         head_seconds=settings.limits.body_seconds,
     )

@@ -27,7 +27,7 @@ from hushrec import pages
 from hushrec.device.budgets import Budgets
 from hushrec.errors import StorageError
 from hushrec.service import dashboard, schema
-from hushrec.service.history import Latency, most_moved, movement
+from hushrec.service.history import most_moved, movement
 from hushrec.service.storage import Storage
 
 ROOT = Path(__file__).parents[1]
@@ -57,12 +57,6 @@ def test_movement_is_the_share_of_the_length_that_changed() -> None:
     assert most_moved(before, after) == [(0, 1.0), (1, 0.5)]
     assert most_moved(before, after, count=1) == [(0, 1.0)]
     assert most_moved(before, before) == []
-
-
-def test_latency_is_of_this_rounds_answers() -> None:
-    """Median and slowest; of no answer, neither."""
-    assert Latency.of([0.1, 0.5, 0.2]) == Latency(0.2, 0.5)
-    assert Latency.of([]) == Latency(None, None)
 
 
 def test_every_round_is_in_the_history(tmp_path: Path) -> None:

@@ -312,7 +312,7 @@ def test_strangers_cannot_fill_the_queue_that_answers_wait_in(tmp_path: Path, mo
         service = Service(storage, rounds, monitor, LimitSettings())
         submitted = []
         submit = storage._submit
-        monkeypatch.setattr(storage, "_submit", lambda *job: submitted.append(job) or submit(*job))
+        monkeypatch.setattr(storage, "_submit", lambda *job, **how: submitted.append(job) or submit(*job, **how))
         await asyncio.gather(*(service.check_health() for _ in range(500)))
         assert len(submitted) == 1
         await service.check_health()  # a later one asks anew

@@ -92,7 +92,7 @@ def test_what_happens_at_one_worker_is_known_at_the_other(tmp_path: Path, databa
         assert two.admin("POST", "/v1/admin/close").json()["round"] == 1
         assert bob_one.report(make_body()).status_code == 409  # the worker has heard, or asked
         assert two.admin("POST", "/v1/admin/catalogue/items", json={"ids": ["new"]}).json() == {"added": 1}
-        wait_for(lambda: one.rounds.n_items == two.rounds.n_items == 61)
+        wait_for(lambda: len(one.rounds.catalogue) == len(two.rounds.catalogue) == 61)
         assert two.admin("POST", "/v1/admin/pause").json()["paused"]
         wait_for(lambda: one.rounds.is_paused)
         replaced, key = bob, DeviceKey.generate()
@@ -237,16 +237,16 @@ def test_each_worker_adds_up_the_tables_that_it_takes(database: str) -> None:
     asyncio.run(store(second, names[2:5]))
     asyncio.run(store(first, names[5:]))
     asyncio.run(store(second, names[5:]))  # sent again, to the other: it counts once
-    given = first.at_once(lambda connection: read_given(connection, address))
-    assert sorted(len(devices) for devices, _ in given.sums) == [3, 3]
+    _, sums = first.at_once(lambda connection: read_given(connection, address))
+    assert sorted(len(devices) for devices, _ in sums) == [3, 3]
     total = sum((table.numbers for table in tables.values()), np.zeros(9, dtype=np.uint32))
-    assert np.array_equal(sum((part for _, part in given.sums), np.zeros(9, dtype=np.uint32)), total)
+    assert np.array_equal(sum((part for _, part in sums), np.zeros(9, dtype=np.uint32)), total)
     gone = schema.reports.delete().where(schema.reports.c.device == names[0])
 
     def read(connection: sa.Connection) -> tuple[Any, list[tuple[str, Any]]]:
         connection.execute(gone)
-        given = read_given(connection, address)
-        return given.sums, list(given.reports)
+        reports, sums = read_given(connection, address)
+        return sums, list(reports)
 
     sums, others = first.at_once(read)
     assert [sorted(devices) for devices, _ in sums] == [names[2:5]]

@@ -39,7 +39,6 @@ def add_admin(app: FastAPI, service: Service) -> None:
 
 
 def _add_run(app: FastAPI, service: Service) -> None:
-    """Add the routes that show and control the rounds."""
     rounds = service.rounds
 
     @app.get("/v1/admin/status", responses=problems(401), **COMMON)
@@ -80,12 +79,10 @@ def _add_run(app: FastAPI, service: Service) -> None:
             for name, array in rounds.public.items()
         }
         body = {"version": PROTOCOL_VERSION, "round_number": rounds.round_number, "arrays": arrays}
-        packed = msgspec.msgpack.encode(body)
-        return Response(packed, media_type=wire.MEDIA_TYPE)
+        return Response(msgspec.msgpack.encode(body), media_type=wire.MEDIA_TYPE)
 
 
 def _add_people_and_items(app: FastAPI, service: Service) -> None:
-    """Add the routes for devices, invitations and the catalogue."""
     rounds = service.rounds
 
     @app.post("/v1/admin/invitations/{count}", responses=problems(401), **COMMON)

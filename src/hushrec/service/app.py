@@ -20,12 +20,12 @@ from starlette.exceptions import HTTPException
 
 from hushrec import signing, wire
 from hushrec.errors import RemoteProtocolError, StorageError
-from hushrec.messages import PROTOCOL_VERSION, Enrolment
+from hushrec.messages import PROTOCOL_VERSION, Enrolment, Problem
 from hushrec.service.admin import add_admin
 from hushrec.service.dashboard import add_dashboard
 from hushrec.service.description import BINARY, SIGNED, describe, problems, takes_binary
 from hushrec.service.monitor import Monitor
-from hushrec.service.problems import MEDIA_TYPE, Refusal, problem
+from hushrec.service.problems import MEDIA_TYPE, Refusal
 from hushrec.service.requests import Download, Service, target_of
 from hushrec.service.rounds import Rounds, parse_last_report
 from hushrec.service.settings import LimitSettings
@@ -43,7 +43,7 @@ def make_app(storage: Storage, rounds: Rounds, monitor: Monitor, limits: LimitSe
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         tasks = [asyncio.create_task(rounds.run_schedule())]
         if storage.is_shared:
-            tasks.append(asyncio.create_task(listen(storage.libpq_address, rounds.nudge)))
+            tasks.append(asyncio.create_task(listen(storage.libpq_address, rounds.wake)))
         yield
         for task in tasks:
             task.cancel()
@@ -59,8 +59,6 @@ def make_app(storage: Storage, rounds: Rounds, monitor: Monitor, limits: LimitSe
         redoc_url=None,
         lifespan=lifespan,
     )
-    app.state.stop_waiting = rounds.stop_waiting
-    app.state.on_replaced = lambda end: setattr(rounds, "end_worker", end)
     monitor.watch(
         {
             "round": lambda: rounds.round_number,
@@ -218,12 +216,13 @@ def _refuse(app: FastAPI, monitor: Monitor) -> None:
     """Register handlers that turn every exception, of hushrec or of the framework, into a problem+json reply."""
 
     def respond(request: Request, error: RemoteProtocolError) -> Response:
-        refusal = error if isinstance(error, Refusal) else None
+        extra, retry_after = (error.extra, error.retry_after) if isinstance(error, Refusal) else ({}, None)
         monitor.refused(error.code)
-        headers = {"Retry-After": str(refusal.retry_after)} if refusal and refusal.retry_after else {}
+        headers = {"Retry-After": str(retry_after)} if retry_after else {}
         if error.status_hint in (408, 413) or _is_long(request):
             headers["Connection"] = "close"  # the rest of the body is not read
-        return JSONResponse(problem(error).as_json(), error.status_hint, headers, MEDIA_TYPE)
+        problem = Problem(error.code, error.status_hint, str(error), extra)
+        return JSONResponse(problem.as_json(), error.status_hint, headers, MEDIA_TYPE)
 
     @app.exception_handler(RemoteProtocolError)
     async def refused(request: Request, error: RemoteProtocolError) -> Response:

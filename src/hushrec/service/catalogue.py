@@ -44,11 +44,6 @@ def read_entries(connection: sa.Connection, first: int) -> list[Entry]:
     return [(row.position, row.id, row.title) for row in connection.execute(query.order_by(items.c.position))]
 
 
-def read_items(connection: sa.Connection, first: int) -> list[tuple[str, str]]:
-    """Return (id, title) of the items from position `first` on."""
-    return [(name, title) for _, name, title in read_entries(connection, first)]
-
-
 def changed_titles(connection: sa.Connection, ids: list[str], titles: list[str]) -> int:
     """Return the number of items whose given title differs from the stored one."""
     known = {row.id: row.title for row in connection.execute(sa.select(items.c.id, items.c.title))}

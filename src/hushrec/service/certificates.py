@@ -99,16 +99,14 @@ def _own_names() -> list[str]:
 
 def _make_authority(certificate: Path, key: Path) -> None:
     secret = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "hushrec authority")])
     usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)  # signs certificates and lists
     built = (
-        _builder(name, name, secret.public_key(), AUTHORITY_DAYS)
+        _builder("hushrec authority", secret.public_key(), AUTHORITY_DAYS)
+        .issuer_name(_subject("hushrec authority"))
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(usage, critical=True)
-        .sign(secret, hashes.SHA256())
     )
-    write_secret(key, _private_bytes(secret))
-    certificate.write_bytes(built.public_bytes(serialization.Encoding.PEM))
+    _write(built.sign(secret, hashes.SHA256()), secret, certificate, key)
 
 
 def _sign(
@@ -116,26 +114,25 @@ def _sign(
 ) -> None:
     """Generate a key; write it, and a certificate for `names` signed with `secret`, the key of `issuer`."""
     own = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "hushrec server")])
     authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(secret.public_key())
     built = (
-        _builder(subject, issuer.subject, own.public_key(), CERTIFICATE_DAYS)
+        _builder("hushrec server", own.public_key(), CERTIFICATE_DAYS)
+        .issuer_name(issuer.subject)
         .add_extension(x509.SubjectAlternativeName([_name_of(name) for name in names]), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(authority, critical=False)
-        .sign(secret, hashes.SHA256())
     )
-    write_secret(key, _private_bytes(own))
-    certificate.write_bytes(built.public_bytes(serialization.Encoding.PEM))
+    _write(built.sign(secret, hashes.SHA256()), own, certificate, key)
 
 
-def _builder(
-    subject: x509.Name, issuer: x509.Name, public_key: ec.EllipticCurvePublicKey, days: int
-) -> x509.CertificateBuilder:
+def _subject(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+
+
+def _builder(name: str, public_key: ec.EllipticCurvePublicKey, days: int) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
+        .subject_name(_subject(name))
         .public_key(public_key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(_now() - _CLOCK_SKEW)
@@ -144,17 +141,17 @@ def _builder(
     )
 
 
+def _write(built: x509.Certificate, secret: ec.EllipticCurvePrivateKey, certificate: Path, key: Path) -> None:
+    pem = serialization.Encoding.PEM
+    write_secret(key, secret.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()))
+    certificate.write_bytes(built.public_bytes(pem))
+
+
 def _name_of(name: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:
         return x509.DNSName(name)
-
-
-def _private_bytes(secret: ec.EllipticCurvePrivateKey) -> bytes:
-    return secret.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
 
 
 def _now() -> datetime.datetime:

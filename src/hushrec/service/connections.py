@@ -19,7 +19,7 @@ class Connections:
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self._open: dict[Client, Connection] = {}
+        self.open: dict[Client, Connection] = {}
 
     def protocol(self) -> type[asyncio.Protocol]:
         """Return the `asyncio.Protocol` class that uvicorn instantiates for each connection."""
@@ -36,7 +36,7 @@ class Connections:
 
         async def serve(scope: Scope, receive: Receive, send: Send) -> None:
             client = scope.get("client")
-            connection = None if client is None else self._open.get((client[0], client[1]))
+            connection = None if client is None else self.open.get((client[0], client[1]))
             if connection is None:
                 await app(scope, receive, send)
                 return
@@ -47,12 +47,6 @@ class Connections:
                 connection.end_reply()
 
         return serve
-
-    def add(self, client: Client, connection: "Connection") -> None:
-        self._open[client] = connection
-
-    def remove(self, client: Client) -> None:
-        self._open.pop(client, None)
 
 
 class Connection(asyncio.Protocol):
@@ -69,7 +63,7 @@ class Connection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._client: Client = tuple(transport.get_extra_info("peername")[:2])
-        self._connections.add(self._client, self)
+        self._connections.open[self._client] = self
         self._inner.connection_made(transport)
         self._await_head()
 
@@ -102,7 +96,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         _cancel(self._awaited_head)
         _cancel(self._unread)
-        self._connections.remove(self._client)
+        self._connections.open.pop(self._client, None)
         self._inner.connection_lost(exc)
 
     def _await_head(self) -> None:

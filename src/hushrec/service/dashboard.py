@@ -7,12 +7,12 @@ table changed. Everyone who can reach the server can see the page; its actions n
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any
 
 import sqlalchemy as sa
-from fastapi import FastAPI, Query, Request
+from fastapi import FastAPI, Query
 from fastapi.responses import StreamingResponse
 
 from hushrec.messages import PROTOCOL_VERSION
@@ -92,14 +92,14 @@ class Dashboard:
             "expectation": rounds.expectation(rounds.registry.count_active() or None),
         }
 
-    async def events(self, is_stopping: Callable[[], bool]) -> AsyncIterator[str]:
+    async def events(self) -> AsyncIterator[str]:
         """Yield server-sent events: `fixed` first, then `now` whenever the state changes and every few seconds."""
         self.watchers += 1
         try:
             yield _event("fixed", self.fixed())
             sent: dict[str, Any] = {}
             last = 0.0
-            while not is_stopping():
+            while not self._rounds.is_stopping:
                 found = self.now()
                 if found != sent or time.monotonic() - last >= BEAT_SECONDS:
                     timed = {"elapsed": self._rounds.elapsed, "deadline": self._rounds.deadline_seconds}
@@ -141,11 +141,10 @@ def add_dashboard(app: FastAPI, storage: Storage, rounds: Rounds, monitor: Monit
     add_page(app, "dashboard")
 
     @app.get("/dashboard/events", include_in_schema=False)
-    async def events(request: Request) -> StreamingResponse:
+    async def events() -> StreamingResponse:
         if dashboard.watchers >= MOST_WATCHERS:
             raise Refusal("too many pages are watching this server. Try again later.", code="busy", retry_after=10)
-        is_stopping: Callable[[], bool] = getattr(request.app.state, "is_stopping", lambda: False)
-        return StreamingResponse(dashboard.events(is_stopping), media_type="text/event-stream", headers=HEADERS)
+        return StreamingResponse(dashboard.events(), media_type="text/event-stream", headers=HEADERS)
 
     @app.get("/dashboard/rounds", include_in_schema=False)
     async def past(after: Annotated[int, Query(ge=0, le=10**9)] = 0) -> dict[str, Any]:

@@ -19,30 +19,17 @@ COLUMNS = ("round", "closed_at", "reports", "devices", "bytes", "seconds", "late
 
 
 @dataclass(frozen=True)
-class Latency:
-    """Seconds from a report's request to its receipt, over reports to one worker; None if no report was timed."""
-
-    median: float | None = None
-    slowest: float | None = None
-
-    @classmethod
-    def of(cls, seconds: list[float]) -> "Latency":
-        return cls(float(np.median(seconds)), max(seconds)) if seconds else cls()
-
-
-@dataclass(frozen=True)
 class ClosedRound:
     """A closed round, as the history records it.
 
-    `seconds` and `asked` describe its last phase. `latency` is over the reports whose receipts the worker that closed
-    the round has sent since it last closed a round.
+    `seconds` and `asked` describe its last phase.
     """
 
     number: int
     seconds: float
     asked: int  # devices that could have reported
     n_items: int
-    latency: Latency
+    latencies: list[float]  # seconds from request to receipt, of the reports that `Monitor` timed
 
 
 def movement(before: Arrays, after: Arrays) -> float:
@@ -74,8 +61,8 @@ def write_round(connection: sa.Connection, closed: ClosedRound, n_reports: int, 
             closed_at=time.time(),
             devices=max(closed.asked, n_reports),
             bytes=int(connection.execute(size).scalar_one()),
-            latency_median=closed.latency.median,
-            latency_slowest=closed.latency.slowest,
+            latency_median=float(np.median(closed.latencies)) if closed.latencies else None,
+            latency_slowest=max(closed.latencies, default=None),
             moved=movement(before, after),
             most_moved=json.dumps(_most_moved_items(closed.n_items, before, after)),
         )

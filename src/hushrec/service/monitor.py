@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 
-from hushrec.service.history import Latency
-
 LOGGER = logging.getLogger("hushrec.service")
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 _MOST_TIMED = 10_000
@@ -60,7 +58,6 @@ class Monitor:
             Gauge(f"hushrec_{name}", _GAUGES[name], registry=self._series).set_function(value)
 
     def exposition(self) -> bytes:
-        """Return all metrics in the Prometheus text format."""
         return generate_latest(self._series)
 
     def log(self, event: str, **facts: object) -> None:
@@ -68,7 +65,6 @@ class Monitor:
         LOGGER.info(json.dumps({"event": event, **facts}))
 
     def refused(self, code: str) -> None:
-        """Count a refused request by its error code."""
         self._refusals.labels(code).inc()
         self._unusual += code not in _USUAL
 
@@ -87,9 +83,10 @@ class Monitor:
         """The number of refused requests, except reports of a closed phase and requests after the end of the run."""
         return self._unusual
 
-    def latency(self) -> Latency:
-        """Return the latency of the reports whose receipts this process sent since it last closed a round."""
-        return Latency.of(list(self._since_close))
+    @property
+    def latencies(self) -> list[float]:
+        """Seconds from request to receipt of the reports that this process received since it last closed a round."""
+        return list(self._since_close)
 
     def round_closed(self, round_number: int, reports: int, seconds: float) -> None:
         """Count and log a closed round, and discard the latencies measured so far.

@@ -6,7 +6,6 @@ partial sum with the report of a device that was revoked since is not used: its 
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -15,16 +14,11 @@ import sqlalchemy as sa
 
 from hushrec.arrays import WordArray
 from hushrec.messages import Address
-from hushrec.service.reports import NewReport, at, read_names, read_reports
+from hushrec.service.reports import NewReport, at, columns, read_names, read_reports
 from hushrec.service.schema import parts
 
-
-@dataclass(frozen=True, eq=False)
-class Given:
-    """The reports of a phase: partial sums with the ids of their devices, and (id, message) of all other reports."""
-
-    sums: Sequence[tuple[Sequence[str], WordArray]] = field(repr=False)
-    reports: Iterator[tuple[str, Any]] = field(repr=False)
+Reports = Iterator[tuple[str, Any]]  # id of the device, message
+Sums = Sequence[tuple[Sequence[str], WordArray]]  # ids of the devices, partial sum
 
 
 def add_to_partial_sums(connection: sa.Connection, worker: str, new: Sequence[NewReport]) -> None:
@@ -54,18 +48,17 @@ def _add(
         "total": total.astype("<u4").tobytes(),
     }
     if known is None:
-        place = dict(zip(("round", "attempt", "phase"), vars(address).values(), strict=True))
-        connection.execute(parts.insert().values(**place, number=number, worker=worker, **values))
+        connection.execute(parts.insert().values(**columns(address), number=number, worker=worker, **values))
     else:
         connection.execute(parts.update().where(mine).values(**values))
 
 
-def read_given(connection: sa.Connection, address: Address) -> Given:
-    """Return the reports of one phase: partial sums without revoked devices, and all other reports one by one."""
+def read_given(connection: sa.Connection, address: Address) -> tuple[Reports, Sums]:
+    """Return the reports of one phase: the partial sums without revoked devices, after all other reports."""
     names, covered, sums = set(read_names(connection, address)), set[str](), []
     for row in connection.execute(sa.select(parts).where(at(address, parts)).order_by(parts.c.number, parts.c.worker)):
         devices: list[str] = msgspec.msgpack.decode(row.devices)
         if names.issuperset(devices) and covered.isdisjoint(devices):
             covered.update(devices)
             sums.append((devices, np.frombuffer(row.total, dtype="<u4").astype(np.uint32)))
-    return Given(sums, read_reports(connection, address, names - covered))
+    return read_reports(connection, address, names - covered), sums

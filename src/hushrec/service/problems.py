@@ -3,7 +3,6 @@
 from typing import Any
 
 from hushrec.errors import RemoteProtocolError
-from hushrec.messages import Problem
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -17,9 +16,3 @@ class Refusal(RemoteProtocolError):
         super().__init__(message, code=code, status_hint=status)
         self.retry_after = retry_after
         self.extra = extra
-
-
-def problem(error: RemoteProtocolError) -> Problem:
-    """Return the problem+json document that describes a refusal."""
-    extra = error.extra if isinstance(error, Refusal) else {}
-    return Problem(error.code, error.status_hint, str(error), extra)

@@ -5,7 +5,6 @@ database is authoritative (`admission.py`), and the registry is a copy that `tak
 """
 
 import hashlib
-import hmac
 import secrets
 import time
 from collections import Counter
@@ -36,18 +35,29 @@ def digest_of(secret: str) -> bytes:
 
 @dataclass
 class Device:
-    """The server's record of one device."""
+    """The server's record of one device; `renew` fills it from a row of the table `devices`."""
 
     id: str
-    key_bytes: bytes = field(repr=False)
-    public_key: Ed25519PublicKey = field(repr=False)
-    state: str
-    first_round: int  # the first round in which the device may report
-    last_round: int  # the last round in which the device reported
-    last_nonce: int
-    last_seen: float | None  # wall-clock time of the last request
-    heard: int  # the round open at the device's last request, or else the latest round that had ended
     bucket: Bucket = field(repr=False)
+    key_bytes: bytes = field(default=b"", repr=False)
+    public_key: Ed25519PublicKey = field(init=False, repr=False)
+    state: str = ""
+    first_round: int = 0  # the first round in which the device may report
+    last_round: int = 0  # the last round in which the device reported
+    last_nonce: int = 0
+    last_seen: float | None = None  # wall-clock time of the last request
+    heard: int = 0  # the round open at the device's last request, or else the latest round that had ended
+
+    def renew(self, row: Mapping[str, Any]) -> None:
+        """Update the record from a row. Another worker may have written an old row, so counters are never lowered."""
+        if self.key_bytes != bytes(row["public_key"]):
+            self.key_bytes = bytes(row["public_key"])
+            self.public_key = load_public_key(self.key_bytes)
+        self.state, self.first_round = row["state"], row["first_round"]
+        self.last_round = max(self.last_round, row["last_round"])
+        self.last_nonce = max(self.last_nonce, row["last_nonce"])
+        self.last_seen = max(self.last_seen or 0.0, row["last_seen"] or 0.0) or None
+        self.heard = max(self.heard, row["heard"], row["last_round"], row["first_round"] - 1)
 
 
 class Registry:
@@ -70,7 +80,6 @@ class Registry:
         self._clock = clock
         self._wall_clock = wall_clock
         self.round_number = 0  # the open round, or else the latest that ended; set by `RunCopy`
-        self.admin_digest = storage.at_once(lambda c: bytes(c.execute(sa.select(run.c.admin_digest)).scalar_one()))
         rows = storage.at_once(lambda c: c.execute(sa.select(devices)).all())
         self._devices: dict[str, Device] = {}
         self._active_since: Counter[int] = Counter()
@@ -84,10 +93,11 @@ class Registry:
         for row in rows:
             device = self._devices.get(row["id"])
             if device is None:
-                device = self._devices[row["id"]] = self._device(row)
-            else:
-                self._count(device, -1)
-                self._renew(device, row)
+                size = self._limits.burst
+                bucket = Bucket(size, self._limits.requests_per_second, size, self._clock())
+                device = self._devices[row["id"]] = Device(row["id"], bucket)
+            self._count(device, -1)
+            device.renew(row)
             self._count(device, 1)
             if device.state == ACTIVE:
                 self._ended.discard(device.id)
@@ -101,32 +111,6 @@ class Registry:
             self._active_since[device.first_round] += change
             self._active_heard[device.heard] += change
 
-    def _device(self, row: Mapping[str, Any]) -> Device:
-        size = self._limits.burst
-        return Device(
-            id=row["id"],
-            key_bytes=bytes(row["public_key"]),
-            public_key=load_public_key(bytes(row["public_key"])),
-            state=row["state"],
-            first_round=row["first_round"],
-            last_round=row["last_round"],
-            last_nonce=row["last_nonce"],
-            last_seen=row["last_seen"],
-            heard=max(row["heard"], row["last_round"], row["first_round"] - 1),
-            bucket=Bucket(size, self._limits.requests_per_second, size, self._clock()),
-        )
-
-    def _renew(self, device: Device, row: Mapping[str, Any]) -> None:
-        """Update a device from a row that another worker wrote. The row may be old, so counters are never lowered."""
-        if device.key_bytes != bytes(row["public_key"]):
-            device.key_bytes = bytes(row["public_key"])
-            device.public_key = load_public_key(device.key_bytes)
-        device.state, device.first_round = row["state"], row["first_round"]
-        device.last_round = max(device.last_round, row["last_round"])
-        device.last_nonce = max(device.last_nonce, row["last_nonce"])
-        device.last_seen = max(device.last_seen or 0.0, row["last_seen"] or 0.0) or None
-        device.heard = max(device.heard, row["heard"], row["last_round"], row["first_round"] - 1)
-
     # Counting devices ------------------------------------------------------------------------------------------
 
     def entitled(self, round_number: int) -> list[str]:
@@ -135,7 +119,6 @@ class Registry:
         return sorted(d.id for d in active if d.first_round <= round_number)
 
     def count_active(self) -> int:
-        """Return the number of active devices."""
         return sum(self._active_since.values())  # a short table, because this is called after every report
 
     def count_present(self, round_number: int, missed_rounds: int) -> int:
@@ -226,13 +209,6 @@ class Registry:
     def _admit(self, connection: sa.Connection, visits: Sequence[Visit]) -> list[Admitted | Refusal]:
         return admit(connection, visits, self._limits)
 
-    def check_admin(self, token: str | None) -> None:
-        """Refuse a missing or wrong admin token; the comparison takes constant time."""
-        if token is None or not hmac.compare_digest(digest_of(token), self.admin_digest):
-            raise Refusal(
-                "this request needs the header 'Authorization: Bearer TOKEN' with the admin token.", code="not-admin"
-            )
-
     # Joining and leaving ---------------------------------------------------------------------------------------
 
     def check_enrolment(self, enrolment: Enrolment, credentials: Credentials, request: Request) -> None:
@@ -259,7 +235,7 @@ class Registry:
             if known is not None:
                 return known._asdict()  # the same request, sent twice at once
             if not self._open_enrolment and not _use_invitation(connection, invitation, name):
-                raise _not_invited()
+                raise Refusal("joining needs an unused invitation. Ask the operator for one.", code="not-invited")
             if not take_enrolment(connection, bucket, now):
                 raise Refusal("too many devices are joining. Try again later.", code="too-many-requests", retry_after=1)
             row = {**new, "first_round": next_round}
@@ -308,13 +284,10 @@ class Registry:
             connection.execute(ended.values(state=REVOKED, changed=stamp(is_shared(connection))))
             connection.execute(reports.delete().where(at(open_phase), reports.c.device == name))
 
-        self._set_state(device, REVOKED)  # first, so that no report slips in behind the deletion
-        await self._storage.write(write, scrub=True)
-
-    def _set_state(self, device: Device, state: str) -> None:
         self._count(device, -1)
-        self._ended.add(device.id)
-        device.state = state
+        self._ended.add(name)
+        device.state = REVOKED  # first, so that no report slips in behind the deletion
+        await self._storage.write(write, scrub=True)
 
     async def _update(self, device: Device, state_before: str, **values: object) -> None:
         """Change a device's row if its state is still `state_before`, then update the registry from the row."""
@@ -342,10 +315,6 @@ def ask_everybody(connection: sa.Connection) -> None:
     present = devices.c.state.in_((ACTIVE, ASKED))
     asked = {"state": ASKED, "last_round": 0, "heard": 0, "changed": stamp(is_shared(connection))}
     connection.execute(devices.update().where(present).values(**asked))
-
-
-def _not_invited() -> Refusal:
-    return Refusal("joining needs an unused invitation. Ask the operator for one.", code="not-invited")
 
 
 def _use_invitation(connection: sa.Connection, digest: bytes | None, device: str) -> bool:

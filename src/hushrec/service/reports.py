@@ -59,7 +59,7 @@ class NewReport:
 
 def at(address: Address, table: sa.Table = reports) -> sa.ColumnElement[bool]:
     """Return the SQL condition that selects the rows of one phase."""
-    return sa.and_(*(table.c[name] == value for name, value in _columns(address).items()))
+    return sa.and_(*(table.c[name] == value for name, value in columns(address).items()))
 
 
 def store_reports(
@@ -75,7 +75,7 @@ def store_reports(
     open_phase = Address(*connection.execute(_OPEN_PHASE).one())
     names = {"names": sorted({report.device for report in new})}
     states = {row.id: row.state for row in connection.execute(_LOCKED_STATES, names)}
-    there = connection.execute(_DIGESTS, names | _columns(open_phase))
+    there = connection.execute(_DIGESTS, names | columns(open_phase))
     known = {row.device: bytes(row.digest) for row in there}
     refusals: list[HushrecError | None] = []
     fresh: dict[str, NewReport] = {}
@@ -110,10 +110,10 @@ def _insert(connection: sa.Connection, new: Sequence[NewReport]) -> None:
 
 
 def _row(report: NewReport) -> dict[str, Any]:
-    return {**_columns(report.address), "device": report.device, "body": report.body, "digest": report.digest}
+    return {**columns(report.address), "device": report.device, "body": report.body, "digest": report.digest}
 
 
-def _columns(address: Address) -> dict[str, Any]:
+def columns(address: Address) -> dict[str, Any]:
     """Return the values of the columns that name a phase."""
     return {"round": address.round_number, "attempt": address.attempt, "phase": address.phase}
 

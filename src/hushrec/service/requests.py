@@ -1,6 +1,7 @@
 """Helpers of all routes: limits on request bodies, authentication, back-pressure, and large replies."""
 
 import asyncio
+import hmac
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from hushrec import signing, wire
 from hushrec.messages import Credentials
 from hushrec.service.monitor import Monitor
 from hushrec.service.problems import Refusal
-from hushrec.service.registry import Device
+from hushrec.service.registry import Device, digest_of
 from hushrec.service.rounds import Rounds
 from hushrec.service.settings import LimitSettings
 from hushrec.service.storage import Storage
@@ -106,9 +107,12 @@ class Service:
         return self._public_downloads
 
     def check_admin(self, request: Request) -> None:
-        """Refuse a request that does not carry the admin token."""
+        """Refuse a request that does not carry the admin token; the comparison takes constant time."""
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        self.rounds.registry.check_admin(token if scheme == "Bearer" else None)
+        if scheme != "Bearer" or not hmac.compare_digest(digest_of(token), self.rounds.admin_digest):
+            raise Refusal(
+                "this request needs the header 'Authorization: Bearer TOKEN' with the admin token.", code="not-admin"
+            )
 
 
 class Download(Response):

@@ -15,6 +15,7 @@ import asyncio
 import copy
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -36,17 +37,7 @@ from hushrec.service.run_copy import RunCopy
 from hushrec.service.schema import ACTIVE
 from hushrec.service.settings import Settings
 from hushrec.service.storage import Storage
-from hushrec.service.stored import (
-    Stored,
-    grown,
-    load_run,
-    lock_run,
-    takes_turn,
-    update_run,
-    write_ended,
-    write_moved,
-    write_opened,
-)
+from hushrec.service.stored import Stored, load_run, lock_run, takes_turn, update_run, write_run
 from hushrec.signing import Request
 from hushrec.wire import decode, encode
 
@@ -69,7 +60,7 @@ class Rounds(RunCopy):
     def __init__(self, storage: Storage, settings: Settings, monitor: Monitor, **clocks: Callable[[], float]) -> None:
         super().__init__(storage, settings, monitor, **clocks)
         self._is_closing = False
-        self._is_stopping = False
+        self.is_stopping = False  # the server is shutting down
         self._ahead: dict[Name, LastReport] = {}  # the phase of each device's last report, as the device claims
         self._pending: dict[str, tuple[bytes, asyncio.Future[None]]] = {}  # reports being stored: digest and future
         self._sealed: tuple[Any, bytes] = (None, b"")  # the last encoded message, for all devices that get the same
@@ -103,11 +94,11 @@ class Rounds(RunCopy):
                 code="server-behind",
             )
         if not self.is_open:
-            self._wake.set()  # with the device that returns, a round may have enough devices to open
+            self.wake()  # with the device that returns, a round may have enough devices to open
         while (message := self._message_for(device, after)) is None:
             if self.is_over:
                 raise Refusal(f"the run is over: all {self.offer.terms.max_rounds} rounds have ended.", code="run-over")
-            if self._is_stopping:
+            if self.is_stopping:
                 return None
             changed = self._changed
             try:
@@ -137,8 +128,8 @@ class Rounds(RunCopy):
         return self._sealed[1]
 
     def stop_waiting(self) -> None:
-        """End all long polls without a message, because the server is shutting down."""
-        self._is_stopping = True
+        """End all long polls without a message, and all event streams, because the server is shutting down."""
+        self.is_stopping = True
         self._announce_change()
 
     def published(self) -> bytes:
@@ -196,7 +187,7 @@ class Rounds(RunCopy):
             return
         self.server.keep(device.id, address, digest)
         device.last_round = address.round_number
-        self._wake.set()
+        self.wake()
 
     # The schedule ----------------------------------------------------------------------------------------------
 
@@ -293,16 +284,14 @@ class Rounds(RunCopy):
         expected = self.count_present(server.round_number + 1)
         server.side.n_expected = expected
         server.start_round()
-        offer = grown(self.offer, server)
-
-        version = self.version
+        offer, version = replace(self.offer, terms=server.side.terms), self.version  # the terms have the new items
 
         def write(connection: sa.Connection) -> Stored | int | None:
             if not takes_turn(connection):
                 return None
             if lock_run(connection) != version:
                 return load_run(connection)
-            return write_opened(connection, offer, server, expected, self._wall_clock())
+            return write_run(connection, offer, server, self._wall_clock(), expected=expected)
 
         written = await self._storage.write(write)
         self._move(self._after(written, offer, server))
@@ -322,13 +311,8 @@ class Rounds(RunCopy):
             raise Refusal("no round is open. Start one first.", code="no-round")
         self._is_closing = True
         address = self.server.address
-        closed = ClosedRound(
-            self.round_number,
-            self.elapsed,
-            max(self.n_present, self.n_reports),
-            self.offer.terms.n_items,
-            self._monitor.latency(),
-        )
+        asked, n_items = max(self.n_present, self.n_reports), self.offer.terms.n_items
+        closed = ClosedRound(self.round_number, self.elapsed, asked, n_items, self._monitor.latencies)
         server, before, version, n_reports = copy.deepcopy(self.server), self.public, self.version, 0
         is_enough, entitled = self._is_enough, self.registry.entitled(self.round_number + 1)
 
@@ -340,16 +324,13 @@ class Rounds(RunCopy):
                 return load_run(connection)
             n_reports = count_reports(connection, self.server.address)
             if is_enough:
-                given = read_given(connection, server.address)
-                server.close_phase(given.reports, given.sums)
+                server.close_phase(*read_given(connection, server.address))
             else:  # nothing was revealed and no budget was spent: ask the devices that are entitled now
                 server.begin_again(entitled)
-            now = self._wall_clock()
-            if server.stage is Stage.OPEN:
-                return write_moved(connection, self.offer, server, now)
-            write_round(connection, closed, n_reports, before, server.side.public)
-            delete_reports(connection)
-            return write_ended(connection, self.offer, server, now)
+            if server.stage is not Stage.OPEN:
+                write_round(connection, closed, n_reports, before, server.side.public)
+                delete_reports(connection)
+            return write_run(connection, self.offer, server, self._wall_clock())
 
         try:
             written = await self._storage.write(write, scrub=True)
@@ -373,8 +354,8 @@ class Rounds(RunCopy):
         if isinstance(written, Stored):
             return written
         if written is None:
-            return Stored(self.offer, self.server, self.is_paused, 0.0, self.registry.admin_digest, self.version)
-        return Stored(offer, server, self.is_paused, 0.0, self.registry.admin_digest, written)
+            return self._stored
+        return replace(self._stored, offer=offer, server=server, version=written)
 
     # Admin -----------------------------------------------------------------------------------------------------
 
@@ -389,7 +370,7 @@ class Rounds(RunCopy):
     def _note(self, version: int) -> None:
         """Record the row's `version` after this worker's change, unless another worker's change came in between."""
         self.version += version == self.version + 1
-        self._wake.set()
+        self.wake()
 
     async def start(self) -> None:
         """End a pause, and open a round now if none is open."""

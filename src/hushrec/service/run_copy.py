@@ -9,6 +9,7 @@ import asyncio
 import copy
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import sqlalchemy as sa
 
@@ -23,9 +24,9 @@ from hushrec.service.problems import Refusal
 from hushrec.service.registry import Device, Registry
 from hushrec.service.schema import run
 from hushrec.service.settings import Settings
-from hushrec.service.sharing import Asked, News, read_news
+from hushrec.service.sharing import read_news
 from hushrec.service.storage import Storage
-from hushrec.service.stored import Stored, load_run, read_offer
+from hushrec.service.stored import Stored, load_run
 from hushrec.signing import Request
 
 RESUMED_SECONDS = 60.0  # an open phase stays open at least this long after a restart, so that devices can reconnect
@@ -48,10 +49,11 @@ class RunCopy:
         self._monitor = monitor
         self._clock = clock
         self._wall_clock = wall_clock
+        stored = storage.at_once(load_run)
         self.registry = Registry(
             storage,
             settings.limits,
-            run_id=storage.at_once(read_offer).run_id,
+            run_id=stored.offer.run_id,
             open_enrolment=settings.open_enrolment,
             clock=clock,
             wall_clock=wall_clock,
@@ -65,29 +67,23 @@ class RunCopy:
         self._heard_of = 0  # the first transaction whose changes this worker may lack
         self._refreshing: asyncio.Future[None] | None = None
         self.end_worker: Callable[[], None] = lambda: None  # set by the web server that runs this worker
-        self._take(storage.at_once(load_run))
-        if self.is_open:
-            self._monitor.log("round-resumed", **vars(self.server.address), reports=self.n_reports)
-
-    def _take(self, stored: Stored) -> None:
-        """Continue from the stored run at start-up; the wall clock tells how long its phase has been open."""
         self._adopt(stored)
-        resumed = max(0.0, self._settings.deadline_seconds - RESUMED_SECONDS)
-        longest = resumed if self.is_open else self._settings.pause_seconds
-        elapsed = min(max(0.0, self._wall_clock() - stored.opened_at), longest)
-        self._since = self._clock() - elapsed  # bounded, in case the wall clock jumped
+        resumed = max(0.0, settings.rounds.deadline_seconds - RESUMED_SECONDS)
+        longest = resumed if self.is_open else settings.rounds.pause_seconds
+        elapsed = min(max(0.0, wall_clock() - stored.opened_at), longest)
+        self._since = clock() - elapsed  # bounded, in case the wall clock jumped
+        if self.is_open:
+            monitor.log("round-resumed", **vars(self.server.address), reports=self.n_reports)
 
     def _adopt(self, stored: Stored) -> None:
         self.offer, self.server, self.is_paused = stored.offer, stored.server, stored.is_paused
         self.version = stored.version
+        self.admin_digest = stored.admin_digest
         self.registry.round_number = self.round_number
-        self.registry.admin_digest = stored.admin_digest
 
     @property
     def _stored(self) -> Stored:
-        """The run in memory, with a copy of the server that a transaction may change."""
-        server, digest = copy.deepcopy(self.server), self.registry.admin_digest
-        return Stored(self.offer, server, self.is_paused, self._wall_clock(), digest, self.version)
+        return Stored(self.offer, self.server, self.is_paused, 0.0, self.admin_digest, self.version)
 
     # Where the run stands --------------------------------------------------------------------------------------
 
@@ -98,7 +94,6 @@ class RunCopy:
 
     @property
     def is_open(self) -> bool:
-        """Whether a round is open."""
         return self.server.stage is Stage.OPEN
 
     @property
@@ -138,29 +133,17 @@ class RunCopy:
 
     @property
     def largest_body(self) -> int:
-        """The largest size of a report's body in bytes."""
         return int(self.server.side.largest_report)
 
     @property
-    def n_items(self) -> int:
-        """The number of items in the catalogue, including new items, which the next round adds."""
-        return len(self.catalogue)
-
-    @property
     def public(self) -> Arrays:
-        """The arrays of the public table, by name."""
         return self.server.side.public
 
     @property
     def expected_devices(self) -> int | None:
-        """The number of devices for which the run's terms are made, or None if the terms do not depend on it."""
         return expected_devices(self.offer)
 
     def expectation(self, n_devices: int | None = None) -> str | None:
-        """Return a sentence on the accuracy measured with about this many devices, or None if none was measured.
-
-        `n_devices` is the number that the terms expect unless it is given.
-        """
         return expectation(self.offer, n_devices)
 
     # Devices ---------------------------------------------------------------------------------------------------
@@ -174,7 +157,7 @@ class RunCopy:
             if credentials.device in self.registry:
                 return await self.authenticate(credentials, request)
             device = await self.registry.enrol(enrolment, credentials.nonce)
-        self._wake.set()
+        self.wake()
         return device
 
     async def known(self, name: str) -> Device:
@@ -211,8 +194,11 @@ class RunCopy:
     async def _refresh(self) -> None:
         async with self._turn:
             self._refreshing = None  # a later call needs a read of its own
-            asked = Asked(self._heard_of, self.server.address if self.is_open else None, len(self.catalogue))
-            news: News = await self._storage.first(read_news, asked)
+            open_phase = self.server.address if self.is_open else None
+            since, n_items = self._heard_of, len(self.catalogue)
+            news = await self._storage.write(
+                lambda connection: read_news(connection, since, open_phase, n_items), is_first=True
+            )
             self._heard_of = news.since
             for name in self.registry.take(news.devices):
                 self.server.drop(name)
@@ -221,7 +207,7 @@ class RunCopy:
                 for name, digest in news.digests.items():
                     self.server.keep(name, self.server.address, digest)
                 return
-            known = self._stored
+            known = replace(self._stored, server=copy.deepcopy(self.server))
             stored = await self._storage.write(lambda connection: load_run(connection, known))
             if stored.offer.run_id != self.offer.run_id:
                 self._monitor.log("run-replaced")
@@ -230,14 +216,13 @@ class RunCopy:
             self._move(stored)
 
     async def leave(self, device: Device) -> None:
-        """Let a device leave the run."""
         await self.registry.leave(device)
-        self._wake.set()
+        self.wake()
 
     # Changes -----------------------------------------------------------------------------------------------------
 
-    def nudge(self) -> None:
-        """Make the schedule read the changes of other workers soon."""
+    def wake(self) -> None:
+        """Make the schedule check soon what is due, and read the changes of other workers."""
         self._wake.set()
 
     def _move(self, stored: Stored) -> None:
@@ -252,4 +237,4 @@ class RunCopy:
         """Wake all long polls and the schedule."""
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
-        self._wake.set()
+        self.wake()

@@ -136,27 +136,20 @@ def stamp(shared: bool) -> sa.ColumnElement[int]:
 Migration = Callable[[sa.Connection], None]
 
 
-def _begin_protocol_2(connection: sa.Connection) -> None:
-    """Make the tables of protocol version 2. A run of version 1 cannot continue: its messages were different."""
-    if connection.execute(sa.text("SELECT count(*) FROM run")).scalar():
-        raise StorageError(
-            "the database holds a run of protocol version 1. Finish it with the hushrec version that began it, or"
-            " choose another database."
-        )
-    for table in (run, reports, rounds, items, devices):
-        table.drop(connection)
-        table.create(connection)
+def _replace_tables(what: str, *tables: sa.Table) -> Migration:
+    """Return a migration that makes these tables anew; it refuses a database with a run, and says `what` run."""
 
+    def migrate(connection: sa.Connection) -> None:
+        if connection.execute(sa.text("SELECT count(*) FROM run")).scalar():
+            raise StorageError(
+                f"the database holds a run {what}. Finish it with the hushrec version that began it, or choose another"
+                " database."
+            )
+        for table in tables:
+            table.drop(connection)
+            table.create(connection)
 
-def _begin_signed_runs(connection: sa.Connection) -> None:
-    """Add the server's signing key. A run without a key cannot continue, because its devices have accepted none."""
-    if connection.execute(sa.text("SELECT count(*) FROM run")).scalar():
-        raise StorageError(
-            "the database holds a run whose server has no key. Finish it with the hushrec version that began it, or"
-            " choose another database."
-        )
-    run.drop(connection)
-    run.create(connection)
+    return migrate
 
 
 def _share(connection: sa.Connection) -> None:
@@ -189,8 +182,8 @@ MIGRATIONS: Sequence[Migration] = (
     lambda connection: None,  # once made a table that `_share` drops
     lambda connection: None,  # once added columns that `_share` adds
     lambda connection: None,
-    _begin_protocol_2,
-    _begin_signed_runs,
+    _replace_tables("of protocol version 1", run, reports, rounds, items, devices),  # its messages were different
+    _replace_tables("whose server has no key", run),
     _share,
 )
 

@@ -11,6 +11,7 @@ from fastapi import FastAPI
 
 from hushrec.errors import ParameterError
 from hushrec.service.connections import Connections
+from hushrec.service.rounds import Rounds
 
 SHUTDOWN_SECONDS = 10
 KEEP_ALIVE_SECONDS = 120
@@ -50,7 +51,9 @@ def bind(host: str, port: int) -> socket.socket:
     return bound
 
 
-def make_server(app: FastAPI, tls: tuple[Path, Path] | None = None, *, head_seconds: float = 30) -> uvicorn.Server:
+def make_server(
+    app: FastAPI, rounds: Rounds, tls: tuple[Path, Path] | None = None, *, head_seconds: float = 30
+) -> uvicorn.Server:
     """Return a server that runs until SIGINT or SIGTERM, then ends long polls and finishes requests in flight."""
     connections = Connections(head_seconds)
     config = uvicorn.Config(
@@ -71,14 +74,13 @@ def make_server(app: FastAPI, tls: tuple[Path, Path] | None = None, *, head_seco
         config.load()
         assert config.ssl is not None
         config.ssl.minimum_version = ssl.TLSVersion.TLSv1_2
-    server = _Server(config, app.state.stop_waiting)
-    app.state.is_stopping = lambda: server.should_exit  # checked by the event streams, which otherwise never end
-    app.state.on_replaced(lambda: setattr(server, "should_exit", True))
+    server = _Server(config, rounds.stop_waiting)
+    rounds.end_worker = lambda: setattr(server, "should_exit", True)
     return server
 
 
 class _Server(uvicorn.Server):
-    """A uvicorn server that ends all long polls before it waits for open requests."""
+    """A uvicorn server that ends all long polls and event streams before it waits for open requests."""
 
     def __init__(self, config: uvicorn.Config, stop_waiting: Callable[[], None]) -> None:
         super().__init__(config)

@@ -16,7 +16,7 @@ from hushrec.options import imported
 from hushrec.protocols import find_protocol
 from hushrec.protocols.configured import Fleet
 from hushrec.server import Server
-from hushrec.service.catalogue import insert_items, read_attributes, read_items
+from hushrec.service.catalogue import insert_items, read_attributes, read_entries
 from hushrec.service.registry import ask_everybody, digest_of
 from hushrec.service.reports import delete_reports
 from hushrec.service.schema import history, rounds, run
@@ -109,7 +109,7 @@ def _begin_next(connection: sa.Connection, settings: TermsSettings, items: Items
 
 def _go_on(connection: sa.Connection, settings: TermsSettings, offer: Offer, items: Items) -> None:
     _check_same(settings, offer)
-    known = [name for name, _ in read_items(connection, 0)]
+    known = [name for _, name, _ in read_entries(connection, 0)]
     attributes, has_new = items.attributes, not set(known).issuperset(items.ids)
     if attributes is not None and has_new:
         protocol = make_run_protocol(offer.protocol, offer.model, offer.options)

@@ -24,36 +24,26 @@ RETRY_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A worker's query for the changes that it has not read yet."""
-
-    since: int  # the first transaction whose changes the worker may lack
-    address: Address | None  # the open phase in the worker's memory
-    n_items: int  # in the worker's copy of the catalogue
-
-
-@dataclass(frozen=True)
 class News:
-    """The result of an `Asked` query: the changes that all workers stored since the asking worker's last read."""
+    """The changes that all workers stored since the asking worker's last read."""
 
     since: int  # for the next read
     version: int  # of the run's row
     devices: Sequence[Mapping[str, Any]] = field(repr=False)  # changed rows of the table `devices`
-    digests: Mapping[str, bytes] = field(repr=False)  # by device, of the reports of the phase `Asked.address`
+    digests: Mapping[str, bytes] = field(repr=False)  # by device, of the reports of the open phase
     items: Sequence[Entry] = field(repr=False)  # new entries of the catalogue
 
 
-def read_news(connection: sa.Connection, asked: Sequence[Asked]) -> list[News]:
-    """Return the results of these queries, in order."""
+def read_news(connection: sa.Connection, since: int, open_phase: Address | None, n_items: int) -> News:
+    """Return the changes of transaction `since` and later ones.
+
+    `open_phase` is the open phase, and `n_items` the size of the catalogue, in the asking worker's memory.
+    """
     running = sa.func.txid_snapshot_xmin(sa.func.txid_current_snapshot())
     following = connection.execute(sa.select(running)).scalar_one()
-    return [_news(connection, known, following) for known in asked]
-
-
-def _news(connection: sa.Connection, known: Asked, following: int) -> News:
-    changed = connection.execute(sa.select(devices).where(devices.c.changed >= known.since)).all()
-    digests = {} if known.address is None else read_digests(connection, known.address, known.since)
-    items, version = read_entries(connection, known.n_items), read_version(connection)
+    changed = connection.execute(sa.select(devices).where(devices.c.changed >= since)).all()
+    digests = {} if open_phase is None else read_digests(connection, open_phase, since)
+    items, version = read_entries(connection, n_items), read_version(connection)
     return News(following, version, [row._asdict() for row in changed], digests, items)
 
 

@@ -133,12 +133,15 @@ class Storage:
         with _as_storage_error(), self._engine.begin() as connection:
             return work(connection)
 
-    async def write(self, work: Callable[[sa.Connection], Outcome], *, scrub: bool = False) -> Outcome:
+    async def write(
+        self, work: Callable[[sa.Connection], Outcome], *, scrub: bool = False, is_first: bool = False
+    ) -> Outcome:
         """Run `work` in a transaction of its own, after the jobs already waiting; return its result after the commit.
 
-        With `scrub`, `Storage.scrub` is called after the commit as well.
+        With `scrub`, `Storage.scrub` is called after the commit as well; with `is_first`, `work` runs before the jobs
+        already waiting.
         """
-        outcome: Outcome = await asyncio.shield(self._submit(work, scrub))
+        outcome: Outcome = await asyncio.shield(self._submit(work, scrub, is_first=is_first))
         return outcome
 
     def store(self, report: NewReport) -> "asyncio.Future[None]":

@@ -5,7 +5,7 @@ after it. An open round is restored from the stored state and from the reports o
 round ends. Every change of the run's row locks the row, increments its `version` and notifies all workers (`NOTIFY`).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -17,7 +17,7 @@ from hushrec.messages import Offer
 from hushrec.offers import make_run_model, make_run_protocol
 from hushrec.protocols.parties import State
 from hushrec.server import Server, Stage
-from hushrec.service.catalogue import read_attributes, read_items
+from hushrec.service.catalogue import read_attributes, read_entries
 from hushrec.service.partial_sums import read_given
 from hushrec.service.reports import read_digests
 from hushrec.service.schema import is_shared, run
@@ -47,20 +47,10 @@ def insert_run(
     `number` counts the runs of this database. `version`, which counts changes of the run's row, must be above the
     version of the previous run.
     """
-    values = {"id": number, "is_paused": False, "admin_digest": admin_digest, "opened_at": 0.0, "expected": 0}
-    values |= {
-        "version": version,
-        "secret": server.side.secret,
-        **_position(server),
-        **_between_rounds(offer, server.state()),
-    }
-    connection.execute(run.insert().values(**values))
+    fixed = {"id": number, "is_paused": False, "admin_digest": admin_digest, "secret": server.side.secret}
+    values = {**_position(server), **_between_rounds(offer, server.state()), "version": version}
+    connection.execute(run.insert().values(**fixed, **values, opened_at=0.0, expected=0))
     _notify(connection)
-
-
-def read_offer(connection: sa.Connection) -> Offer:
-    """Return the offer of the stored run."""
-    return decode(bytes(connection.execute(sa.select(run.c.offer)).scalar_one()), Offer)
 
 
 def load_run(connection: sa.Connection, known: Stored | None = None) -> Stored:
@@ -93,7 +83,7 @@ def rebuild(connection: sa.Connection, row: sa.Row[Any]) -> Server:
     offer = decode(bytes(row.offer), Offer)
     state = unpack_arrays(bytes(row.state))
     round_number = int(state.pop("round_number"))
-    titles = [title for _, title in read_items(connection, 0)][: offer.terms.n_items]
+    titles = [title for _, _, title in read_entries(connection, 0)][: offer.terms.n_items]
     attributes = read_attributes(connection)
     columns = None if attributes is None else attributes[: offer.terms.n_items]  # later items join with the next round
     model = make_run_model(offer.model, offer.options, columns, titles)
@@ -129,8 +119,7 @@ def _close_until(connection: sa.Connection, server: Server, phase: str) -> None:
     """Close phases with their stored reports until `phase` is open."""
     place = (server.round_number, server.address.attempt)
     while server.address.phase != phase:
-        given = read_given(connection, server.address)
-        server.close_phase(given.reports, given.sums)
+        server.close_phase(*read_given(connection, server.address))
         if server.stage is not Stage.OPEN or (server.round_number, server.address.attempt) != place:
             raise StorageError(
                 "the stored reports of a closed phase must be those with which it was closed, but they have changed."
@@ -168,41 +157,22 @@ def _notify(connection: sa.Connection) -> None:
         connection.execute(sa.text(f"NOTIFY {CHANNEL}"))
 
 
-def write_opened(connection: sa.Connection, offer: Offer, server: Server, expected: int, now: float) -> int:
-    """Store a round that opens at time `now` (Unix seconds), and the devices that it asks; return the row's version.
+def write_run(connection: sa.Connection, offer: Offer, server: Server, now: float, **values: Any) -> int:
+    """Store the run after a phase has opened or a round has ended at time `now` (Unix seconds), with other `values`.
 
-    `expected` is the number of devices that are present and may report.
+    At the beginning of an attempt these are the offer, the state before it and the ids of the devices that it asks; at
+    the end of a round the offer and the state. Return the new version of the run's row.
     """
-    return update_run(connection, **_opened(offer, server), **_position(server), expected=expected, opened_at=now)
-
-
-def write_moved(connection: sa.Connection, offer: Offer, server: Server, now: float) -> int:
-    """Store the next phase, or the next attempt with the devices that it asks; return the row's new version."""
-    opened = _opened(offer, server) if server.address.phase == server.side.phases[0] else {}
-    return update_run(connection, **opened, **_position(server), opened_at=now)
-
-
-def write_ended(connection: sa.Connection, offer: Offer, server: Server, now: float) -> int:
-    """Store the state after a round has ended; return the row's new version."""
-    values = {**_between_rounds(offer, server.state()), **_position(server), "members": None, "opened_at": now}
-    return update_run(connection, **values)
-
-
-def grown(offer: Offer, server: Server) -> Offer:
-    """Return the offer with the server's current terms, whose number of items may have grown."""
-    return replace(offer, terms=server.side.terms)
+    if server.stage is Stage.IDLE:
+        values |= {**_between_rounds(offer, server.state()), "members": None}
+    elif server.address.phase == server.side.phases[0]:
+        members = msgspec.msgpack.encode(sorted(map(str, server.asked)))
+        values |= {**_between_rounds(offer, server.state_before()), "members": members}
+    return update_run(connection, **values, **_position(server), opened_at=now)
 
 
 def _between_rounds(offer: Offer, state: State) -> dict[str, bytes]:
     return {"offer": encode(offer), "state": pack_arrays(state)}
-
-
-def _opened(offer: Offer, server: Server) -> dict[str, bytes]:
-    """Return the values that the run's row gets at the beginning of an attempt: offer, state and devices asked."""
-    return {
-        **_between_rounds(offer, server.state_before()),
-        "members": msgspec.msgpack.encode(sorted(map(str, server.asked))),
-    }
 
 
 def _position(server: Server) -> dict[str, int | str]:

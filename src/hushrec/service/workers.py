@@ -41,7 +41,7 @@ class Work:
     def run(self, storage: Storage, rounds: Rounds, monitor: Monitor) -> None:
         """Serve until SIGINT or SIGTERM."""
         made = make_app(storage, rounds, monitor, self.settings.limits)
-        server = serving.make_server(made, self.tls, head_seconds=self.settings.limits.body_seconds)
+        server = serving.make_server(made, rounds, self.tls, head_seconds=self.settings.limits.body_seconds)
         server.run(sockets=[self.listening])
 
 
