@@ -29,10 +29,7 @@ def kept_run(out: Path | None) -> str:
 
 
 def print_result(record: dict[str, Any]) -> None:
-    """Print the record of a training run: the data, the accuracy, the privacy budget and the verdict.
-
-    The verdict says whether the run beats the best non-personal model, and what to try next.
-    """
+    """Print the record of a training run: the data, the accuracy, the privacy budget and the verdict."""
     console = Console()
     console.print(_facts(record), highlight=False)
     for step in record["tried"]:

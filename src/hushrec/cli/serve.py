@@ -180,10 +180,7 @@ def _refuse_foreign_token(secret: Path, database: str) -> None:
 
 
 def _prepare(storage: "Storage", settings: "Settings", items: "Items", secret: Path, new_token: bool) -> None:
-    """Create the run, or a next run, in the database; write its admin token, if it is new, to the file `secret`.
-
-    A token file that belongs to another run is not overwritten.
-    """
+    """Create the run, or a next run, in the database; write its admin token to the file `secret` if it is new."""
     from hushrec.service import certificates
     from hushrec.service.catalogue import changed_titles
     from hushrec.service.setup import prepare_run, renew_admin_token, stored_number

@@ -114,10 +114,7 @@ class Device:
         erase(default_folder() if folder is None else Path(folder))
 
     def erase(self) -> None:
-        """Leave the run, if the server replies within a few seconds; then close and erase this store.
-
-        Reports that were sent before cannot be taken back.
-        """
+        """Leave the run, if the server replies within a few seconds; then close and erase this store."""
         if self.has_joined:
             with contextlib.suppress(HushrecError):  # the store is erased even if the server cannot be reached
                 driver = self._driver(patience=0, seconds=FAREWELL_SECONDS)
@@ -275,10 +272,7 @@ class Device:
             return offer, joining.needs(self._session, offer)
 
     def follow(self) -> None:
-        """Agree to the server's offer of further rounds, or of a next run with new terms.
-
-        A next run is refused if the ledger's limit does not cover its cost on top of the earlier runs.
-        """
+        """Agree to further rounds or a next run of the server, if the ledger's limit covers the cost of all runs."""
         self._driver().run(joining.follow(self._session))
 
     def leave(self, *, tell: bool = True) -> None:
@@ -429,18 +423,12 @@ class Device:
             self._session.change_budgets(replace(self.budgets, epsilon_i=epsilon_i, epsilon_p=None))  # type: ignore[arg-type]
 
     def choose_epsilon(self, epsilon: float) -> None:
-        """Set the ε that masked runs may cost this person, from the next round on.
-
-        The server cannot see this choice in the reports.
-        """
+        """Set the ε that masked runs may cost, from the next round on. The server cannot see it in the reports."""
         with self._lock:
             self._session.change_epsilon(epsilon)
 
     def raise_budget(self, epsilon: float) -> None:
-        """Raise the limit on the ε of all runs together to `epsilon`, which must not be below the present limit.
-
-        This allows a next run or, under `sdcf`, new permanent bits.
-        """
+        """Raise the limit on the ε of all runs together, for a next run or (`sdcf`) new permanent bits."""
         with self._lock:
             self._session.allow(epsilon)
 

@@ -224,7 +224,8 @@ def follow(session: "Session") -> Job:
     _allowed(session, offer)
     with session.store.change():
         session.predictions.keep_list()
-        session.store.put_json("past_runs", [*_past_runs(session), session.offer.run_id])
+        past = session.store.get_json("past_runs") or []
+        session.store.put_json("past_runs", [*past, session.offer.run_id])
         _drop_run(session)
         session.store.put("offer", wire.encode(offer))
     session.reload()
@@ -233,8 +234,4 @@ def follow(session: "Session") -> Job:
 
 def _is_next(session: "Session", offer: Offer, accepted: Offer) -> bool:
     """Return whether an offer is for a later run of the same server."""
-    return offer.follows(accepted) and offer.run_id not in _past_runs(session)
-
-
-def _past_runs(session: "Session") -> list[str]:
-    return list(session.store.get_json("past_runs") or [])
+    return offer.follows(accepted) and offer.run_id not in (session.store.get_json("past_runs") or [])

@@ -32,10 +32,7 @@ class ShownReport:
 
 
 class Kept:
-    """Typed access to the named values of one store: decodes them on reading and encodes them on writing.
-
-    Write only inside `Store.change`.
-    """
+    """Typed access to the named values of one store. Write only inside `Store.change`."""
 
     def __init__(self, store: Store) -> None:
         self.store = store

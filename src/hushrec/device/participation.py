@@ -32,7 +32,6 @@ class Participation:
         return self._thread is not None and self._thread.is_alive() and not self._stop.is_set()
 
     def start(self) -> None:
-        """Start the thread if it is not running."""
         if not self.is_on:
             self._stop = threading.Event()
             self.code, self.words = LOOKING, ""

@@ -128,7 +128,6 @@ class Session:
 
     @property
     def is_over(self) -> bool:
-        """Whether the server has said that the run is over."""
         return self.store.get("over") is not None
 
     def forget_client(self) -> None:
@@ -151,10 +150,7 @@ class Session:
     # Rounds ----------------------------------------------------------------------------------------------------
 
     def step(self, wait: float = 0) -> Job:
-        """Report in the open phase, if the server asks this device; return `STEPPED`, `NO_ROUND` or `RUN_OVER`.
-
-        If no phase is open, wait up to `wait` seconds for one, and at most `LONGEST_WAIT`.
-        """
+        """Report in the open phase, waiting up to `wait` seconds; return `STEPPED`, `NO_ROUND` or `RUN_OVER`."""
         self._refuse_copies()
         if self.store.get("next_key") is not None:
             yield from rotate_key(self)  # finish an interrupted change of the key
@@ -213,7 +209,6 @@ class Session:
             self.kept.put_private_state(client.private_state())
 
     def refresh_public(self) -> Job:
-        """Fetch and store the latest public table, for recommendations."""
         body = expect((yield Call(_PUBLIC, signed=False, largest=LARGEST_TABLE + SMALL_REPLY)), 200)
         yield from self._take_public(wire.decode(body, Public))
 

@@ -92,10 +92,7 @@ class Page:
         self._changes = 0
 
     def state(self) -> dict[str, Any]:
-        """Return the content of the page's header and ledger.
-
-        The page reloads its lists when one of the counters `changes` and `reported` has changed.
-        """
+        """Return the header and ledger. The page reloads its lists when `changes` or `reported` has changed."""
         device, part, status, statement = self.device, self.participation, self.device.status(), self.device.budget()
         has_own_epsilon = device.offer is not None and _takes_own_budget(device.offer)
         return {
@@ -141,10 +138,7 @@ class Page:
         return {"before": before}
 
     def look(self, place: Look) -> dict[str, Any]:
-        """Fetch a server's offer by an anonymous request; return what the welcome page shows of it.
-
-        The privacy levels are explained for the person's number of ratings, or `USUAL_RATINGS` if there are none yet.
-        """
+        """Fetch a server's offer by an anonymous request; return what the welcome page shows of it."""
         offer = self.device.look_at(place.server, ca=place.ca or None)
         rated = self.device.status().n_ratings or USUAL_RATINGS
         told = {"n_items": offer.terms.n_items, "rounds": offer.terms.max_rounds, "n_rated": rated}
@@ -163,10 +157,7 @@ class Page:
         self.participation.start() if choice.on else self.participation.stop()
 
     def levels(self, own: Annotated[str | None, Query(max_length=40)] = None) -> dict[str, Any]:
-        """Return the privacy levels of the joined run, and what a server can learn at every level.
-
-        `own` is a level that the person typed; it is explained as well.
-        """
+        """Return the joined run's privacy levels, and `own`, which the person typed, with what a server can learn."""
         if self.device.offer is None:
             return {"levels": []}
         return _explain(self.device.offer, self.device.budgets, self.device.status().n_known, own)
@@ -209,10 +200,7 @@ class Page:
         self.participation.start()
 
     def sent(self) -> dict[str, Any]:
-        """Return the last report and what it reveals: in words under `masked`, by attacks under `sdcf`.
-
-        The attacks are slow, and run without the device's lock.
-        """
+        """Return the last report and what it reveals. Attacks (`sdcf`) are slow, and run without the device's lock."""
         sent, offer, budgets = self.device.sent(), self.device.offer, self.device.budgets
         if sent is None or offer is None:
             return {"last": None, "table": None}
@@ -228,7 +216,6 @@ class Page:
         return {"last": view.sent(self.device, sent, reading)}
 
     def forget(self) -> None:
-        """Stop taking part and erase the store."""
         self.participation.stop()
         self.device.erase()
         self.is_forgotten = True

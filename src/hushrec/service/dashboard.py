@@ -59,7 +59,7 @@ class Dashboard:
             "run_id": offer.run_id,
             "number": rounds.number,
             "started": self._started,
-            "database": "SQLite" if self._storage.is_sqlite else "PostgreSQL",
+            "database": "PostgreSQL" if self._storage.is_shared else "SQLite",
         }
 
     def now(self) -> dict[str, Any]:

@@ -20,10 +20,7 @@ COLUMNS = ("round", "closed_at", "reports", "devices", "bytes", "seconds", "late
 
 @dataclass(frozen=True)
 class ClosedRound:
-    """A closed round, as the history records it.
-
-    `seconds` and `asked` describe its last phase.
-    """
+    """A closed round, as the history records it; `seconds` and `asked` are of its last phase."""
 
     number: int
     seconds: float

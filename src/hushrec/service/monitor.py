@@ -89,10 +89,7 @@ class Monitor:
         return list(self._since_close)
 
     def round_closed(self, round_number: int, reports: int, seconds: float) -> None:
-        """Count and log a closed round, and discard the latencies measured so far.
-
-        `reports` and `seconds` are the number of reports and the duration of its last phase.
-        """
+        """Count and log a closed round with the reports and seconds of its last phase; discard the latencies."""
         self._rounds.inc()
         self._since_close.clear()
         self.log("round-closed", round=round_number, reports=reports, seconds=round(seconds, 3))

@@ -122,10 +122,7 @@ class Registry:
         return sum(self._active_since.values())  # a short table, because this is called after every report
 
     def count_present(self, round_number: int, missed_rounds: int) -> int:
-        """Return the number of devices that a round waits for.
-
-        A device counts if it may report in the round, and sent a request in it or in the `missed_rounds` rounds before.
-        """
+        """Count the devices that may report in a round and were heard in it or the `missed_rounds` before."""
         heard = sum(self._active_heard[n] for n in range(max(0, round_number - missed_rounds), self.round_number + 1))
         newcomers = sum(count for first, count in self._active_since.items() if first > round_number)
         return heard - newcomers
@@ -143,11 +140,7 @@ class Registry:
         return len(self._ended & names)
 
     def listed(self, *, is_open: bool) -> list[dict[str, Any]]:
-        """Return one record per device, for the operator.
-
-        `missed` counts the rounds closed since the device's last report, or since the device joined. `is_open` says
-        whether the current round is still open.
-        """
+        """Return a record per device; `missed` counts the rounds closed since it last reported, or since it joined."""
         names = ("id", "state", "first_round", "last_round", "last_seen")
         closed = self.round_number - is_open
         return [
@@ -246,7 +239,7 @@ class Registry:
         return self.known(name)
 
     def is_asked(self, name: str) -> bool:
-        """Return whether this device took part in the previous run and has not yet agreed to this one."""
+        """Return whether this device of the previous run has not yet agreed to this one."""
         return name in self._devices and self._devices[name].state == ASKED
 
     async def agree(self, credentials: Credentials, request: Request) -> Device:

@@ -104,13 +104,10 @@ def _refusal(
 def _insert(connection: sa.Connection, new: Sequence[NewReport]) -> None:
     """Store reports together with the nonces of their requests, so that replays are refused after a restart too."""
     shared = is_shared(connection)
-    connection.execute(_INSERTED[shared], [_row(report) for report in new])
+    rows = [{**columns(r.address), "device": r.device, "body": r.body, "digest": r.digest} for r in new]
+    connection.execute(_INSERTED[shared], rows)
     seen = [{"name": r.device, "nonce": r.nonce, "number": r.address.round_number, "time": r.seen} for r in new]
     connection.execute(_MARKED[shared], seen)
-
-
-def _row(report: NewReport) -> dict[str, Any]:
-    return {**columns(report.address), "device": report.device, "body": report.body, "digest": report.digest}
 
 
 def columns(address: Address) -> dict[str, Any]:

@@ -143,10 +143,7 @@ class Rounds(RunCopy):
     # Reports ---------------------------------------------------------------------------------------------------
 
     async def report(self, device: Device, nonce: int, request: Request) -> Receipt:
-        """Check and store a report; return its receipt once it is durable.
-
-        A retry with the same bytes succeeds; a different report of the same phase is refused.
-        """
+        """Check and store a report; return its receipt once it is durable. A retry with the same bytes succeeds."""
         envelope, digest = decode(request.body, Envelope), request.digest
         address = envelope.address
         self._check_asked(device, envelope.run_id, address)
@@ -409,7 +406,6 @@ class Rounds(RunCopy):
             self._move(await self._storage.write(write))
 
     async def revoke(self, name: str) -> None:
-        """Revoke a device and delete its report of the open phase."""
         await self.registry.revoke(name)
         self.server.drop(name)
         self._announce_change()

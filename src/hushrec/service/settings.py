@@ -96,10 +96,7 @@ class Settings(_Table):
 
 
 def read_settings(path: Path | None, **terms: Any) -> Settings:
-    """Return the settings in a TOML file; `terms` override its table `[terms]`.
-
-    Missing settings have their defaults; an unknown name raises `ParameterError`.
-    """
+    """Return the settings in a TOML file; `terms` override its table, and an unknown name raises `ParameterError`."""
     try:
         found = {} if path is None else tomllib.loads(path.read_text("utf-8"))
         return Settings.model_validate({**found, "terms": {**found.get("terms", {}), **terms}} if terms else found)

@@ -48,10 +48,7 @@ def read_news(connection: sa.Connection, since: int, open_phase: Address | None,
 
 
 async def listen(address: str, heard: Callable[[], None]) -> None:
-    """Call `heard` after each notification that a worker changed the run.
-
-    This uses a database connection of its own and reconnects when the connection breaks.
-    """
+    """Call `heard` after each notification, on a connection of its own, which is opened again if it breaks."""
     import psycopg
 
     while True:

@@ -54,29 +54,26 @@ class Storage:
     def __init__(self, url: str) -> None:
         self._guard = contextlib.ExitStack()
         self._url = _parsed(url)
-        if self._url.get_backend_name() == "postgresql":
+        self.is_shared = self._url.get_backend_name() == "postgresql"  # several workers may use the database at once
+        if self.is_shared:
             self._url = self._url.set(drivername="postgresql+psycopg")
-        self.is_sqlite = self._url.get_backend_name() == "sqlite"
         self._engine = sa.create_engine(
             self._url,
             pool_size=1,
             max_overflow=0,
             poolclass=sa.QueuePool,
-            pool_pre_ping=not self.is_sqlite,
+            pool_pre_ping=self.is_shared,
             hide_parameters=True,  # no error may hold a report
         )
-        if self.is_sqlite:
-            _configure_sqlite(self._engine)
-        else:
-            _configure_postgresql(self._engine)
+        (_configure_postgresql if self.is_shared else _configure_sqlite)(self._engine)
         self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._waiting = 0
         self._worker = secrets.token_hex(16)  # identifies this process among those that share the database
         try:
-            if self.is_sqlite:
-                self._take_file()
-            else:
+            if self.is_shared:
                 self._reach()
+            else:
+                self._take_file()
             with _as_storage_error():
                 with self._engine.begin() as connection:
                     lock_setup(connection)
@@ -88,11 +85,6 @@ class Storage:
             raise
         self._thread = threading.Thread(target=self._write_all, name="hushrec-writer", daemon=True)
         self._thread.start()
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether several workers may use this database at the same time."""
-        return not self.is_sqlite
 
     @property
     def libpq_address(self) -> str:
@@ -155,10 +147,7 @@ class Storage:
         return refusals
 
     async def first(self, work: Together, item: Any) -> Any:
-        """Run `work` on `item` before the jobs already waiting; return the outcome of `item` after the commit.
-
-        All items that wait for the same `work` share one transaction.
-        """
+        """Run `work` on `item` before the waiting jobs, in one transaction with all items that wait for `work`."""
         return await asyncio.shield(self._submit(work, item=item, is_first=True))
 
     def _submit(self, work: Any, scrub: bool = False, **how: Any) -> "asyncio.Future[Any]":
@@ -173,7 +162,7 @@ class Storage:
 
     def scrub(self) -> None:
         """Truncate SQLite's write-ahead log, so that no byte of a deleted report stays in it."""
-        if self.is_sqlite:
+        if not self.is_shared:
             with _as_storage_error(), self._engine.connect() as connection:
                 connection.connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")
 

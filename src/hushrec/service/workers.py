@@ -39,7 +39,6 @@ class Work:
     tls: tuple[Path, Path] | None
 
     def run(self, storage: Storage, rounds: Rounds, monitor: Monitor) -> None:
-        """Serve until SIGINT or SIGTERM."""
         made = make_app(storage, rounds, monitor, self.settings.limits)
         server = serving.make_server(made, rounds, self.tls, head_seconds=self.settings.limits.body_seconds)
         server.run(sockets=[self.listening])
