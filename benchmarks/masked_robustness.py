@@ -23,7 +23,7 @@ from hushrec.engines.cpu.masked import CpuMaskedEngine
 from hushrec.evaluate import rmse
 from hushrec.models.baselines import rating_baselines
 from hushrec.models.predictor import Predictor
-from hushrec.protocols.masked.new_items import with_new_items
+from hushrec.protocols.masked.gp_learning import with_new_items
 from hushrec.simulation.run import task_problem
 from hushrec.simulation.settings import Settings
 from hushrec.simulation.tasks import RatingTask

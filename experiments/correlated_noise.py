@@ -20,6 +20,7 @@ from changed import Change
 from hushrec.arrays import FloatArray
 from hushrec.engines.cpu.masked import CpuMaskedEngine
 from hushrec.protocols.masked import gp_learning
+from hushrec.protocols.masked.constants import CONSTANTS
 from hushrec.protocols.masked.noise import summed_noise
 from hushrec.protocols.masked.plan import FACTORS
 from hushrec.protocols.masked.posteriors import RowNoise, column_posterior
@@ -64,7 +65,7 @@ class SameColumns(Banded):
         now = self.learned.root
         return replace(
             usual,
-            offsets=self.constants.centre + self.learned.effects + columns @ self.learned.mean,
+            offsets=CONSTANTS.centre + self.learned.effects + columns @ self.learned.mean,
             rows=columns @ now,
             directions=np.ascontiguousarray(np.linalg.solve(root, now[width:]).T @ directions),
         )
@@ -81,11 +82,11 @@ class SameColumns(Banded):
         pooled = weight * before + (1 - weight) * found
         variance = (old * private - shared**2) / (old + private - 2 * shared)
         own = inverse @ inverse
-        sampling = self.constants.noise * inverse @ noisy.squared_weight @ inverse
+        sampling = CONSTANTS.noise * inverse @ noisy.squared_weight @ inverse
         noise = RowNoise(variance, own[:-1, :-1], 1 / learned.counts, sampling[:-1, :-1])
         factors = column_posterior(pooled[:, :-1], noise, learned.prior_columns)
         sizes = np.sqrt(np.average(factors**2, axis=0, weights=learned.counts))
-        scaled = factors * self.constants.column_spread / np.maximum(sizes, 1e-4)
+        scaled = factors * CONSTANTS.column_spread / np.maximum(sizes, 1e-4)
         return self._with_estimate(
             self._instead(learned, scaled),
             learned.effects + found[:, -1],
@@ -96,7 +97,7 @@ class SameColumns(Banded):
     def _instead(self, learned: Learned, columns: FloatArray) -> Learned:
         """Put columns in the place of the first ones, which stay as zeros: the plan counts on their number."""
         width = columns.shape[1]
-        zeros = self._append(learned, np.zeros_like(columns), self.constants.factor_variance)
+        zeros = self._append(learned, np.zeros_like(columns), CONSTANTS.factor_variance)
         order = np.r_[width : 2 * width, :width, 2 * width : len(zeros.mean)]
         return replace(
             zeros,
@@ -135,7 +136,7 @@ def noise_over_rounds(learner: type[Banded], band: float) -> Change:
         return totals
 
     def change(stack: ExitStack) -> None:
-        stack.enter_context(patch.object(gp_learning, "GpLearner", type("Chosen", (learner,), {"band": band})))
+        stack.enter_context(patch.object(gp_learning.GpLearning, "learner", type("Chosen", (learner,), {"band": band})))
         stack.enter_context(patch.object(CpuMaskedEngine, "sum_tables", sum_tables))
 
     return change

@@ -14,8 +14,8 @@ from hushrec.audit.masked.watched import Watched
 from hushrec.budget.accountants import TableAccountant
 from hushrec.budget.gaussian import Cohort
 from hushrec.protocols.masked import device_round, noise
-from hushrec.protocols.masked.device_table import BlockValues, make_table
-from hushrec.protocols.masked.encoding import BlockCode, encode_block
+from hushrec.protocols.masked.device_table import make_table
+from hushrec.protocols.masked.encoding import BlockCode, Entries, encode_block
 from hushrec.protocols.masked.price import PricedPlan, price_plan
 from hushrec.protocols.masked.secagg.device import draw_secrets
 from hushrec.randomness import Purpose, Randomness, SeededRandomness, SystemRandomness
@@ -128,7 +128,7 @@ def test_noise_from_a_seeded_generator_is_drawn_again(randomness: Randomness, cr
     priced = price_plan(plan, epsilon=EPSILON, delta=1e-6, cohort=Cohort(3))
     one = plan.rounds[0]
     entries = run.seen.learning.entries(one.blocks, run.seen.rounds[0].table, *run.problem.profile(0))
-    table, _ = make_table(priced, 1, [BlockValues(*own) for own in entries], TableAccountant(), randomness=randomness)
+    table, _ = make_table(priced, 1, entries, TableAccountant(), randomness=randomness)
     assert crack_noise(priced, table, range(100)) == cracked
 
 
@@ -139,7 +139,7 @@ def test_a_table_that_is_sent_again_is_paid_for_again() -> None:
     """People who come back for a second attempt: the ledger pays both, and when it is empty a device sends zeros."""
     run = watched("gp", EPSILON)
     priced = run.problem.terms.priced
-    blocks = [BlockValues(np.ones(code.size)) for code in priced.codes[0]]
+    blocks = [Entries(np.ones(code.size)) for code in priced.codes[0]]
     spent, sent = TableAccountant(), 0
     for attempt in range(60):
         before = spent.spent()

@@ -19,7 +19,8 @@ from hushrec.errors import AttemptFailed, LocalProtocolError, ParameterError, Re
 from hushrec.messages import Offer, Public
 from hushrec.protocols.masked import server_round
 from hushrec.protocols.masked.device_round import NEXT_STATE, Consented, DeviceRound, Idle, Keyed, Sent, Shared
-from hushrec.protocols.masked.device_table import BlockValues, make_table
+from hushrec.protocols.masked.device_table import make_table
+from hushrec.protocols.masked.encoding import Entries
 from hushrec.protocols.masked.messages import (
     Announcement,
     Consent,
@@ -77,7 +78,7 @@ class Person:
         )
 
     def _table(self, round_number: int) -> np.ndarray:
-        blocks = [BlockValues(np.full(code.size, 0.5)) for code in self.terms.priced.codes[round_number - 1]]
+        blocks = [Entries(np.full(code.size, 0.5)) for code in self.terms.priced.codes[round_number - 1]]
         self.table, _ = make_table(
             self.terms.priced, round_number, blocks, TableAccountant(), randomness=SystemRandomness()
         )
@@ -536,7 +537,7 @@ def test_a_table_of_the_wrong_length_is_our_mistake() -> None:
 def test_a_device_that_cannot_pay_sends_zeros_with_noise() -> None:
     """Retries are paid from the reserve; after that, and without ratings, the table is noise and costs nothing."""
     priced = price_plan(PLAN, epsilon=math.inf, delta=1e-6, cohort=Cohort(10))
-    blocks = [BlockValues(np.full(code.size, 1.0)) for code in priced.codes[0]]
+    blocks = [Entries(np.full(code.size, 1.0)) for code in priced.codes[0]]
     table, _ = make_table(priced, 1, blocks, TableAccountant(), randomness=SeededRandomness(1))
     assert table.any()
     table, spent = make_table(priced, 1, None, TableAccountant(), randomness=SeededRandomness(1))
@@ -559,7 +560,7 @@ def test_a_person_with_half_a_budget_pays_half_and_stays_within_it() -> None:
     priced = price_plan(PLAN, epsilon=8, delta=1e-6, cohort=Cohort(10))
     spent = TableAccountant()
     for number in (1, 2):
-        blocks = [BlockValues(np.full(code.size, 1.0)) for code in priced.codes[number - 1]]
+        blocks = [Entries(np.full(code.size, 1.0)) for code in priced.codes[number - 1]]
         _, spent = make_table(priced, number, blocks, spent, fraction=0.5, randomness=SeededRandomness(1))
     assert spent.spent() == pytest.approx(run_mu(8, 1e-6) ** 2 / 4, rel=1e-4)
     assert spent.tables == 2

@@ -36,10 +36,7 @@ class Columns:
 
 
 def choose_columns(table: Table, spec: str | Sequence[str] | None, *, implicit: bool) -> Columns:
-    """Return the user, item, rating and time columns of a table; raise `DataError` if a column is missing.
-
-    `find_columns` explains `spec` and `implicit`.
-    """
+    """Return the columns that `find_columns` finds, and that of times; raise `DataError` if a column is missing."""
     positions, has_header = find_columns(table, spec, implicit=implicit)
     body = table.without_first() if has_header else table
     if body.frame.is_empty():
@@ -243,10 +240,7 @@ def read_values(table: Table, column: pl.Series, scale: Scale | None) -> FloatAr
 
 
 def guess_scale(path: Path, values: FloatArray) -> Scale:
-    """Return the first usual scale, such as 1-5 or 0-10, that contains all values; raise `DataError` if none does.
-
-    The smallest and the largest value are sufficient as `values`.
-    """
+    """Return the first usual scale that contains all values (the extremes suffice); raise `DataError` if none does."""
     try:
         return Scale.guess(values)
     except DataError as error:
@@ -289,10 +283,7 @@ def mean_by_pair(pairs: pl.Series, values: FloatArray) -> FloatArray:
 
 
 def duplicate_error(path: Path, unit: str, first: int, second: int, count: int) -> DataError:
-    """Return the error for a file in which `count` rows repeat an earlier pair, such as row `second` that of `first`.
-
-    `unit` is what the message calls a row: "line" or "row".
-    """
+    """Return the error for a file in which `count` rows repeat a pair, such as row `second` that of row `first`."""
     return DataError(
         f"{path}, {unit} {second}: expected each (user, item) pair once, but this pair is also in {unit} {first};"
         f" {count} rows repeat an earlier pair. Pass --duplicates first, last or mean (in Python: duplicates=...) to"

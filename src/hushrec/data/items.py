@@ -38,10 +38,7 @@ class Listing:
 
 @dataclass(frozen=True, eq=False)
 class KnownItems:
-    """The public facts about items that a model needs; a server passes them in place of `Ratings`.
-
-    On a server, all items are from an items file, the scale is given, and there are no public ratings.
-    """
+    """The public facts about items that a model needs; a server passes them in place of `Ratings`."""
 
     n_items: int
     titles: Sequence[str] | None
@@ -129,10 +126,7 @@ def _has_many_categories(column: pl.Series) -> bool:
 
 
 def _list_own(path: Path, table: Table) -> Listing:
-    """Return the rows of a table with a header, whose first column is the item id.
-
-    A column called `title` or `name` holds the titles; all other columns are attributes.
-    """
+    """Return the rows of a table: ids in the first column, titles in `title` or `name`, attributes in all others."""
     names = [name.strip() for name in table.first_row()]
     body = table if table.names is not None else table.without_first()
     if len(set(names)) != len(names) or "" in names or not is_item_name(names[0]):

@@ -37,18 +37,14 @@ NETFLIX_CITATION = "James Bennett and Stan Lanning. 2007. The Netflix Prize. Pro
 
 @dataclass(frozen=True)
 class NamedSet:
-    """A data set that can be loaded by its name.
-
-    File names are relative to a data folder and may end with `.gz`; of several `ratings_files`, the first found is
-    used. `address` is the URL of the publisher's archive, None if the publisher has withdrawn it.
-    """
+    """A data set that can be loaded by its name; the paths of its files are relative to a data folder."""
 
     name: str
     summary: str
     licence: str
     citation: str
-    address: str | None
-    ratings_files: tuple[str, ...]
+    address: str | None  # of the publisher's archive; None if the publisher has withdrawn it
+    ratings_files: tuple[str, ...]  # the first one found, plain or with .gz, is used
     items_file: str
 
 
@@ -93,10 +89,7 @@ def cache_dir() -> Path:
 
 
 def find(name: str, data_dir: str | Path | None = None) -> tuple[Path, Path | None]:
-    """Return the ratings file and the items file (None if it is missing) of a named set.
-
-    They are those of the first folder with the ratings; raise `DataError` if no folder has them.
-    """
+    """Return the files of ratings and items (or None) of a named set, in the first folder that has the ratings."""
     entry = lookup(name)
     folders = data_dirs(data_dir)
     for folder in folders:

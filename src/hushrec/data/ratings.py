@@ -88,16 +88,12 @@ USUAL_SCALES = (
 
 @dataclass(frozen=True, eq=False)
 class Catalogue:
-    """All items that can be rated, in the order of the items file, which does not depend on ratings.
-
-    Rated items that the file does not list come last; `n_unlisted` counts them. `places` are the positions of all rated
-    items. `left_out` names the text columns with too many different texts for an attribute.
-    """
+    """All items that can be rated, in the order of the items file; rated items that it does not list come last."""
 
     ids: list[str]
     titles: list[str] | None
     attributes: pl.DataFrame | None
-    places: IntArray  # positions of the rated items, in the order of their ids
+    places: IntArray  # positions of all rated items, in the order of their ids
     n_unlisted: int  # number of rated items that the items file does not list
     left_out: tuple[str, ...] = ()  # text columns with too many categories for an attribute
 
@@ -112,27 +108,21 @@ class Catalogue:
 
 @dataclass(frozen=True, eq=False)
 class Ratings:
-    """A set of ratings: one row per rating in the file's order, in read-only arrays.
-
-    `users` and `items` are positions in `user_ids` and `item_ids`. `values` is None for one-class data, which only says
-    which users interacted with which items. `attributes` has one row per item: `NAME=CATEGORY` flags (Boolean) and
-    numbers (Float64, may be null). `catalogue` is None if no items file was given; the items are then known only from
-    the ratings. `public` are public ratings of other people.
-    """
+    """A set of ratings: one row per rating in the file's order, in read-only arrays."""
 
     name: str
     user_ids: list[str]
     item_ids: list[str]
-    users: IntArray
-    items: IntArray
-    values: FloatArray | None
+    users: IntArray  # positions in `user_ids`
+    items: IntArray  # positions in `item_ids`
+    values: FloatArray | None  # None for one-class data, which only says which users interacted with which items
     scale: Scale | None
     titles: list[str] | None = None
-    attributes: pl.DataFrame | None = None
+    attributes: pl.DataFrame | None = None  # `NAME=CATEGORY` flags and numbers (may be null) of each item
     scale_is_guessed: bool = False  # from the values, because the scale was neither given nor known
     times: FloatArray | None = None  # time of each rating in seconds, if the file has one
-    catalogue: Catalogue | None = None
-    public: PublicRatings | None = None
+    catalogue: Catalogue | None = None  # None without an items file: items are then known only from the ratings
+    public: PublicRatings | None = None  # of other people
 
     def __post_init__(self) -> None:
         if not len(self.users) == len(self.items) == (len(self.users) if self.values is None else len(self.values)):
@@ -231,10 +221,7 @@ class Ratings:
 
 
 def index_ids(column: pl.Series) -> tuple[list[str], IntArray]:
-    """Return the sorted distinct ids, and the position of each row's id among them.
-
-    Ids are sorted as numbers if all of them are integers, otherwise as text.
-    """
+    """Return the distinct ids, sorted as numbers if all are integers, and the position of each row's id among them."""
     distinct = column.unique()
     if distinct.str.contains(r"^-?[0-9]+$").all():
         ordered = sorted(distinct.to_list(), key=lambda text: (int(text), text))

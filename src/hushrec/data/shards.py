@@ -125,10 +125,7 @@ def _write_shard(folder: Path, number: int, ids: list[str], own: Profiles) -> di
 
 
 def items_frame(ratings: Ratings) -> pl.DataFrame:
-    """Return a frame of all items in the catalogue, or of the rated items if there is no catalogue.
-
-    Column `rated` has the number of an item among the rated items, null for unrated items.
-    """
+    """Return a frame of all known items; column `rated` has an item's number among the rated items, or null."""
     whole = ratings.with_catalogue()
     rated = np.full(whole.n_items, -1)
     rated[whole.places] = np.arange(len(whole.places))

@@ -189,10 +189,7 @@ def offered_sets() -> Mapping[str, Any]:
 
 
 def _from_memory(data: RatingTable | SparseMatrix, items: str | Path | RatingTable | None, form: Form) -> Ratings:
-    """Return the ratings of a table in memory; raise `DataError` for options that apply to text files only.
-
-    The ids of a sparse matrix are its row and column numbers, from 0.
-    """
+    """Return the ratings of a table in memory; the ids of a sparse matrix are its row and column numbers, from 0."""
     if form.encoding is not None or form.skip_rows:
         raise DataError("encoding and skip_rows must not be given for a table in memory. Leave them out.")
     if not isinstance(data, SparseMatrix):

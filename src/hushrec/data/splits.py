@@ -66,10 +66,7 @@ def k_fold(n_ratings: int, k: int, seed: int) -> list[Split]:
 
 
 def time_split(ratings: Ratings, test_share: float = 0.2) -> Split:
-    """Return a split that holds out the latest ratings: a fraction `test_share` of all users' ratings.
-
-    Ratings of the same time keep the file's order.
-    """
+    """Return a split that holds out the latest fraction `test_share` of all ratings; ties keep the file's order."""
     order = np.argsort(_times_of(ratings), kind="stable")
     n_test = _n_held_out(ratings.n_ratings, test_share, "test_share")
     return Split(order[: ratings.n_ratings - n_test], order[ratings.n_ratings - n_test :])

@@ -176,11 +176,7 @@ class _Sorting:
         )  # fmt: skip
 
     def _part(self, borders: list[int], user_places: IntArray, item_places: IntArray) -> None:
-        """Write every record to the file of its shard, with the positions of its person and item in the sorted ids.
-
-        `user_places` and `item_places` map the numbers of `Ids` to these positions. `borders` are the result of
-        `cut_people`.
-        """
+        """Write every record to the file of its shard, with the positions of its person and item in the sorted ids."""
         with self._unsorted.open("rb") as file:
             while len(records := np.fromfile(file, RECORD, RECORDS_AT_ONCE)):
                 records["user"] = user_places[records["user"]]
@@ -195,10 +191,7 @@ class _Sorting:
         self._unsorted.unlink()
 
     def _settle_duplicates(self, n_shards: int) -> IntArray:
-        """Keep one record of each repeated (user, item) pair; return the row numbers of the records left out.
-
-        Raise `DataError` if the reading options refuse repeated pairs.
-        """
+        """Keep one record of each repeated pair, or refuse repeats; return the row numbers of the records left out."""
         mode, dropped, repeats = self.form.duplicates, [np.empty(0, np.int64)], []
         for number in range(n_shards):
             records = self._shard(number)

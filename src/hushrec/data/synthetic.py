@@ -144,10 +144,7 @@ def synthetic_truth(n_users: int = 300, n_items: int = 400, n_ratings: int = 18_
 
 
 def from_name(name: str) -> Ratings:
-    """Return the synthetic ratings that a name describes; raise `DataError` for a malformed name.
-
-    Examples of names are `synthetic` and `synthetic:users=6000,items=4000,seed=3`.
-    """
+    """Return the ratings of a name such as `synthetic` or `synthetic:users=6000,items=4000,seed=3`."""
     settings: dict[str, int] = {}
     names = {"users": "n_users", "items": "n_items", "ratings": "n_ratings", "seed": "seed"}
     for part in filter(None, name.partition(":")[2].split(",")):
@@ -192,10 +189,7 @@ def _make_world(shape: Shape) -> _World:
 
 
 def _draw_activity(rng: np.random.Generator, shape: Shape) -> IntArray:
-    """Return the number of ratings of each user, between a minimum and a maximum.
-
-    The ratings above the minimum are divided among the users in proportion to log-normal weights.
-    """
+    """Return the number of ratings of each user: a minimum, plus a share by log-normal weight up to a maximum."""
     most = max(int(MOST_OF_ITEMS * shape.n_items), -(-shape.n_ratings // shape.n_users))
     fewest = min(FEWEST_PER_USER, shape.n_ratings // shape.n_users)
     weights = np.exp(ACTIVITY_SPREAD * rng.standard_normal(shape.n_users))

@@ -41,23 +41,17 @@ for first in range(0, max(total, 1), step):
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Rows of a file, with their line numbers for error messages.
-
-    `names` holds the column names of a Parquet file or a table in memory. It is None for a text file, because the
-    caller decides whether the first line is a header. `lines` holds the line number of each row; if it is None, the
-    rows are consecutive lines from `first_line` on.
-    """
+    """Rows of a file, with their line numbers for error messages."""
 
     path: Path
     frame: pl.DataFrame
-    names: list[str] | None
+    names: list[str] | None  # of columns; None for a text file: the caller decides whether its first line is a header
     lines: IntArray | None = None  # line number of each row; None: consecutive from `first_line` on
     first_line: int = 1
 
-    def place(self, row: int, column: str | None = None) -> str:
+    def place(self, row: int, column: str) -> str:
         """Return the location of a row (counted from 0) for error messages, such as `FILE, line N, column C`."""
-        where = f"{self.path}, {self.unit} {self.all_lines[row]}"
-        return f"{where}, column {column}" if column else where
+        return f"{self.path}, {self.unit} {self.all_lines[row]}, column {column}"
 
     @property
     def unit(self) -> str:
@@ -115,10 +109,7 @@ def read_batches(
 
 
 class Shape(NamedTuple):
-    """The form of a text file, found from its first row: the separator and `width`, the number of fields.
-
-    `line` is the line number of the first row.
-    """
+    """The form of a text file, found from its first row: its separator, number of fields and line number."""
 
     path: Path
     separator: str
@@ -201,10 +192,7 @@ def _single_character_separator(path: Path, data: bytes) -> tuple[bytes, str]:
 def _quoted_tables(
     path: Path, blocks: Iterator[Block], separator: str, shape: Shape | None, at_once: int | None
 ) -> Iterator[Table]:
-    """Yield the tables of text in which quotes are needed, read with `csv`, which knows the line of each row.
-
-    `shape` is the form of earlier blocks, None at the beginning; a table has about `at_once` bytes.
-    """
+    """Yield the tables of text in which quotes are needed; `shape` is that of earlier blocks, or None."""
     first = next(blocks)
     next_line = first.first_line
     texts = (line for block in chain([first], blocks) for line in block.data.decode("utf-8").split("\n"))
@@ -245,10 +233,7 @@ def _quotes_are_needless(data: bytes, separator: str) -> bool:
 
 
 def _parquet_batches(path: Path, raw: Iterator[bytes], at_once: int | None) -> Iterator[Table]:
-    """Yield tables from Parquet data. A child process decodes them, because polars aborts on some damaged files.
-
-    `raw` is the decompressed file, and `at_once` sets the rows per table, as in `read_batches`.
-    """
+    """Yield tables from Parquet data. A child process decodes them, because polars aborts on some damaged files."""
     step, n_rows = 0 if at_once is None else max(1, at_once // BYTES_PER_ROW), 0
     with _plain_file(path, raw) as plain, _decoding(plain, step) as child:
         assert child.stdout is not None
@@ -284,10 +269,7 @@ def _starts_with(path: Path, magic: bytes) -> bool:
 
 @contextmanager
 def _decoding(plain: Path, step: int) -> Iterator["subprocess.Popen[bytes]"]:
-    """Yield a child process that decodes the Parquet file `plain`; kill the process at the end of the `with` block.
-
-    The process decodes `step` rows at a time, or all rows at once if `step` is 0.
-    """
+    """Yield a child process that decodes `step` rows at a time (all at once if 0), and kill it at the end."""
     command = [sys.executable, "-P", "-c", DECODE_PARQUET, str(plain), str(step)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
         try:

@@ -71,10 +71,7 @@ def text_blocks(path: Path, raw: Iterator[bytes], encoding: str | None, *, whole
 
 
 def _lines(blocks: Iterator[bytes], *, whole: bool) -> Iterator[bytes]:
-    """Yield the text in blocks of whole lines (one block if `whole`), without the last line end of each block.
-
-    Lines are separated by \\n in the result. Empty lines at the end of the file are left out.
-    """
+    """Yield text in blocks of whole lines (one block if `whole`), without empty lines at the end of the file."""
     held = b""
     for block in blocks:
         held += block

@@ -64,10 +64,7 @@ class DataTable(_Table):
 
 
 class SplitTable(_Table):
-    """The table `[splits]`: `count` splits with the seeds `first`, `first` + 1, …
-
-    With `validation`, runs train and measure within the training part of each split.
-    """
+    """The table `[splits]`: seeds from `first` on; `validation` trains and measures within each training part."""
 
     count: int = Field(ge=1)
     first: int = Field(default=0, ge=0)
@@ -130,10 +127,7 @@ def _kinds() -> dict[str, type]:
 
 
 def _check_value(file: str, place: str, key: str, value: Any) -> None:
-    """Check that a value, or every entry of a list of values, has the type of its key; `_groups` checks groups.
-
-    `file` and `place`, the position of the key in the file, are for error messages.
-    """
+    """Check that a value, or every entry of a list of values, has the type of its key; `_groups` checks groups."""
     kinds = _kinds()
     if key == "groups":
         if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value) or not value:
@@ -162,10 +156,7 @@ def _first_problem(error: ValidationError) -> str:
 
 
 def make_plans(experiment: Experiment, *, n_splits: int | None = None) -> list[Plan]:
-    """Return the plans of all runs: all curves of the first split, then all of the second, and so on.
-
-    `n_splits` limits the number of splits.
-    """
+    """Return the plans of all curves of the first split, then of the second, and so on, up to `n_splits` splits."""
     first = experiment.splits.first
     seeds = range(first, first + min(experiment.splits.count, n_splits or experiment.splits.count))
     curves = [

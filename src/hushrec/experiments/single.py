@@ -38,10 +38,7 @@ def _protocols(plan: Plan, n_users: int) -> list[ConfiguredProtocol]:
 
 
 def group_of_users(plan: Plan, n_users: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return the number of each user's group.
-
-    Each group gets its fraction of the users (`GroupTable.share`), drawn at random by the plan's seed.
-    """
+    """Return the number of each user's group, drawn at random by the plan's seed with the groups' shares."""
     shares = np.array([group.share for group in plan.groups])
     if abs(shares.sum() - 1) > 1e-9:
         raise ParameterError(f"curves[{plan.curve}].groups must have shares that add up to 1, got {shares.sum():g}.")
@@ -66,10 +63,7 @@ def check_plan(task: Task, plan: Plan) -> None:
 
 
 def run_plan(task: Task, plan: Plan) -> Record:
-    """Run a plan; return its metrics, curve, seconds, bytes that a device sends per round, and budget.
-
-    If the run diverges, the metrics are empty, and the entry "diverged" has the error message.
-    """
+    """Run a plan; return its record, in which a run that diverged has no metrics but the entry "diverged"."""
     engine = make_engine(plan.settings.chosen_engine, make_plan_problem(task, plan))
     curve: list[dict[str, float]] = []
     started = time.perf_counter()

@@ -10,10 +10,7 @@ Points = Sequence[Mapping[str, float | None]]
 
 
 def roc_plot(false_rates: Sequence[float], curves: Mapping[str, Sequence[float]]) -> Drawing:
-    """Plot ROC curves with a logarithmic axis of false-positive rates, because small rates matter most.
-
-    `curves` holds, by name, the true-positive rates at the `false_rates`.
-    """
+    """Plot ROC curves, true-positive rates by name, with a logarithmic axis: small false-positive rates matter most."""
     with new_axes(WIDTH, HEIGHT) as (figure, axes):
         axes.plot(false_rates, false_rates, color=MUTED, linewidth=1, label="chance")
         for number, (name, true_rates) in enumerate(curves.items()):

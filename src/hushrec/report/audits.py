@@ -35,10 +35,7 @@ HOW_TO_READ = (
 
 
 def audit_sections(record: Record) -> list[Section]:
-    """Return three page sections: the best attack on each target, every attack, and the claim that each attack tests.
-
-    A target is what attacks try to recover, such as the values of ratings.
-    """
+    """Return three page sections: the best attack on each target, every attack, and the claims that they test."""
     protocols = list(record["worst"])
     worst = [
         [TARGETS[target], *(worst_cell(record["worst"][protocol].get(target)) for protocol in protocols)]
@@ -85,10 +82,7 @@ def _unbroken(cell: str) -> str:
 
 
 def worst_cell(found: Record | None) -> str:
-    """Return the text of a cell about the most successful attack: metric, value and name.
-
-    `found` is the attack's entry in the audit's record, or None for an empty cell.
-    """
+    """Return the text of a cell about the most successful attack: metric, value and name; empty for None."""
     return "" if found is None else f"{found['metric'].replace('_', ' ')} {found['value']:.3f}: {found['name']}"
 
 
@@ -105,10 +99,7 @@ class AttackRow:
 
 
 def attack_rows(record: Record) -> list[AttackRow]:
-    """Return one row for every attack and metric, ordered by target (what attacks recover).
-
-    A cell is empty if the attack does not apply to its protocol.
-    """
+    """Return one row for every attack and metric, by target; a cell is empty if the attack does not apply."""
     protocols = list(record["worst"])
     found: dict[tuple[str, str, str], dict[str, Record]] = {}
     for attack in sorted(record["attacks"], key=lambda attack: list(TARGETS).index(attack["target"])):

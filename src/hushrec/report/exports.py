@@ -17,10 +17,7 @@ SYMBOLS = {
 
 
 def as_csv(study: Study) -> str:
-    """Return the study as CSV, with one line per setting, baseline and peer (a model of another library).
-
-    Each metric has three columns: mean, standard deviation and number of splits.
-    """
+    """Return the study as CSV, with the mean, standard deviation and number of splits of every metric."""
     settings, others = [*study.settings, *study.diverged], study.baselines | study.of_lists
     tables = [*(setting.metrics for setting in study.settings), *others.values(), *study.peers.values()]
     shown = list(dict.fromkeys(measure for table in tables for measure in table))

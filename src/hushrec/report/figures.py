@@ -121,7 +121,7 @@ def _ranking_limits(study: Study) -> tuple[float, float]:
 
 def _group_panel(study: Study, setting: Setting) -> plots.Drawing:
     """Plot the error of each budget group, of everybody, and of non-private settings, with standard deviations."""
-    shown = [(f"people at {group.name}", group.measure, setting) for group in setting.groups]
+    shown = [(f"people at {name}", measure, setting) for name, measure in setting.groups.items()]
     shown += [("everybody", "rmse", setting)]
     shown += [(_shared_name(other), "rmse", other) for other in study.settings if not _is_private(other)]
     with plots.new_axes(1.3 * plots.WIDTH, 1.4 + 0.4 * len(shown)) as (figure, axes):

@@ -39,10 +39,7 @@ def shape_of(record: Record) -> Record:
 
 
 def told_apart(labels: Sequence[str], shapes: Sequence[Record]) -> list[str]:
-    """Return distinct labels: equal labels are extended by the settings in which the runs differ, or by a number.
-
-    `shapes` holds the settings of each run.
-    """
+    """Return distinct labels: equal ones are extended by the settings in which their runs differ, or by a number."""
     made = [
         label + _differences(shape, [other for name, other in zip(labels, shapes, strict=True) if name == label])
         for label, shape in zip(labels, shapes, strict=True)
@@ -51,10 +48,7 @@ def told_apart(labels: Sequence[str], shapes: Sequence[Record]) -> list[str]:
 
 
 def _differences(shape: Record, group: Sequence[Record]) -> str:
-    """Return in words the settings in which a run differs from the other runs with the same label.
-
-    `shape` holds the settings of the run, and `group` those of all runs with the label.
-    """
+    """Return in words the settings in which a run differs from the `group` of runs with the same label."""
     names = [name for name in {**WORDS, **shape} if len({repr(other.get(name)) for other in group}) > 1]
     return "".join(f", {_in_words(name, shape[name])}" for name in names if name in shape)
 

@@ -70,10 +70,7 @@ def recovered(record: Record, protocol: str) -> dict[str, Recovered]:
 
 
 def leakage_record(points: Sequence[Point], lines: Mapping[str, float], about: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a plot as a record for a JSON file: its points, its lines, and `about`, which describes data and runs.
-
-    `lines` holds the test errors of non-personal models by name.
-    """
+    """Return a plot as a record for a JSON file: its points, its lines, and `about`, which describes data and runs."""
     return {**about, "points": [asdict(point) for point in points], "lines": dict(lines)}
 
 
@@ -86,10 +83,7 @@ def read_points(record: Record) -> list[Point]:
 
 
 def leakage_plot(points: Sequence[Point], lines: Mapping[str, float]) -> Drawing:
-    """Plot one panel for each kind of attack, with the test error on the y axis.
-
-    `lines` holds the errors of non-personal models by name, which are drawn as horizontal lines.
-    """
+    """Plot one panel for each kind of attack; `lines` are the test errors of non-personal models by name."""
     shown = [kind for kind in PANELS if any(kind in point.recovered for point in points)]
     with new_axes(3.1 * len(shown) + 0.9, 4.4, columns=len(shown)) as (figure, every):
         panels = [every] if len(shown) == 1 else list(every)

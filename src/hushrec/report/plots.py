@@ -32,10 +32,7 @@ class Drawing(str):
 
 
 def curves(study: Study) -> Drawing:
-    """Plot the study's metric by round for every setting, with the baselines as lines.
-
-    A band around each curve goes from the lowest to the highest value over the seeds.
-    """
+    """Plot the metric of every setting by round, in a band from its lowest to its highest value over the seeds."""
     with new_axes(WIDTH, HEIGHT) as (figure, axes):
         _baseline_lines(study, axes, upright=False)
         for number, setting in enumerate(setting for setting in study.settings if setting.curve):
@@ -108,10 +105,7 @@ def name_lines(
     step: float = 0.045,
     size: float = 7.5,
 ) -> None:
-    """Write the names of horizontal lines, at an `offset` in points, to the right of the axes.
-
-    Close names are moved apart by `step`, a fraction of the `window`, which is the limits of the y axis.
-    """
+    """Write the names of lines to the right of the axes; close ones are moved `step` of the y axis `window` apart."""
     taken = -float("inf")
     for name, at in sorted(lines.items(), key=lambda line: line[1]):
         taken = max(at, taken + step * (window[1] - window[0]))

@@ -33,14 +33,6 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class BudgetGroup:
-    """The people with one budget in a run with several budgets; `measure` names the metric that holds their error."""
-
-    name: str
-    measure: str
-
-
-@dataclass(frozen=True)
 class Setting:
     """All runs that differ only in their seeds: one protocol with one budget."""
 
@@ -54,7 +46,7 @@ class Setting:
     curve: Curve | None  # None for a protocol that only served as a comparison
     levels: dict[str, float]  # the budget by name: epsilon, and the options that the protocol shows in its label
     clamped: bool = False  # whether noisy ratings were clipped to the scale (option `clamp`)
-    groups: tuple[BudgetGroup, ...] = ()  # if budgets differ between people
+    groups: dict[str, str] = field(default_factory=dict)  # if budgets differ: the metric of the people with each one
     n_diverged: int = 0  # number of runs that diverged
     command: str | None = None  # that repeats the first run
 
@@ -68,10 +60,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Study:
-    """All runs on one data set, grouped by setting, with the non-personal baselines on the same splits.
-
-    A setting is everything that defines a run except its data and seeds, such as a protocol with a budget.
-    """
+    """All runs on one data set, grouped by setting, with the non-personal baselines on the same splits."""
 
     dataset: str
     model: str
@@ -213,10 +202,7 @@ def _baselines(records: Sequence[dict[str, Any]]) -> dict[str, dict[str, list[fl
 
 
 def _peers(records: Sequence[dict[str, Any]]) -> dict[str, dict[str, list[float]]]:
-    """Return the metrics of each peer (a model of another library) by name, with one number per split.
-
-    Splits on which a peer was not run are left out.
-    """
+    """Return the metrics of each peer (a model of another library) by name, with one number per split it was run on."""
     found: dict[str, dict[str, list[float]]] = {}
     for peers in {record["split_seed"]: record.get("peers", {}) for record in records}.values():
         for name, numbers in peers.items():
@@ -261,14 +247,10 @@ def _make_setting(group: list[dict[str, Any]]) -> Setting:
     )
     if "groups" not in config or "data_weight" in config:
         return setting
-    groups = tuple(_budget_group(entry) for entry in config["groups"])
+    pairs = [(float(entry["epsilon_i"]), float(entry["epsilon_g"])) for entry in config["groups"]]
+    groups = {f"ε_I={own:g}, ε_g={fake:g}": f"rmse_at_epsilon_{own:g}_{fake:g}" for own, fake in pairs}
     protects = f"which items: each their own ε, at most {float(budget['epsilon']):g}, profile-level"
     return replace(setting, levels={}, groups=groups, protects=protects)
-
-
-def _budget_group(entry: dict[str, Any]) -> BudgetGroup:
-    epsilon_i, epsilon_g = float(entry["epsilon_i"]), float(entry["epsilon_g"])
-    return BudgetGroup(f"ε_I={epsilon_i:g}, ε_g={epsilon_g:g}", f"rmse_at_epsilon_{epsilon_i:g}_{epsilon_g:g}")
 
 
 def _all_settings(records: Sequence[dict[str, Any]]) -> list[Setting]:
@@ -283,10 +265,7 @@ def _all_settings(records: Sequence[dict[str, Any]]) -> list[Setting]:
 
 
 def _compared(records: Sequence[dict[str, Any]], taken: set[str]) -> list[dict[str, Any]]:
-    """Return the comparisons in the runs' records as separate records without a curve.
-
-    Comparisons whose setting was also run (its key is in `taken`) are left out.
-    """
+    """Return the comparisons in the runs' records, except those whose key is in `taken`, as records without a curve."""
     found = []
     for record in records:
         for protocol, entry in record.get("comparisons", {}).items():

@@ -45,7 +45,7 @@ def measures(study: Study) -> list[str]:
     If every setting diverged, return those that all baselines have. Metrics of single budget groups are left out.
     """
     tables = [setting.metrics for setting in study.settings] or list(study.baselines.values())
-    groups = {group.measure for setting in study.settings for group in setting.groups}
+    groups = {measure for setting in study.settings for measure in setting.groups.values()}
     return [name for name in tables[0] if name not in groups and all(name in table for table in tables)]
 
 
@@ -93,10 +93,7 @@ def _setting_row(study: Study, setting: Setting, shown: list[str]) -> tuple[floa
 def _baseline_row(
     study: Study, name: str, numbers: dict[str, list[float]], shown: list[str], protects: str
 ) -> tuple[float, Row]:
-    """Return the mean of the study's metric and the row of a baseline or a peer.
-
-    `numbers` holds the metrics by name, with one number per split, and `shown` the names of the metrics to show.
-    """
+    """Return the mean of the study's metric and the row of a baseline or a peer; `numbers` has its metrics by split."""
     mean = fmean(numbers[study.measure])
     return mean, Row(name, _cells(numbers, shown), _gap(study, mean), protects, baseline=True, better=False)
 
@@ -104,18 +101,15 @@ def _baseline_row(
 def _group_rows(study: Study, setting: Setting, shown: list[str]) -> list[tuple[float, Row]]:
     """Return the error and the row of each budget group of a setting; empty without groups."""
     rows = []
-    for group in setting.groups:
-        mean, name = setting.mean(group.measure), f"{setting.label}: people at {group.name}"
-        cells = _cells({study.measure: setting.metrics[group.measure]}, shown)
+    for group, measure in setting.groups.items():
+        mean, name = setting.mean(measure), f"{setting.label}: people at {group}"
+        cells = _cells({study.measure: setting.metrics[measure]}, shown)
         rows.append((mean, Row(name, cells, _gap(study, mean), setting.protects, baseline=False, better=False)))
     return rows
 
 
 def _cells(numbers: dict[str, list[float]], shown: list[str]) -> list[str]:
-    """Return the mean of each metric with three decimals, and ± its standard deviation unless that is 0.
-
-    The cell of a metric that is not in `numbers` is empty.
-    """
+    """Return the mean of each metric, and ± its standard deviation unless that is 0; empty if there is no number."""
     texts = {name: f"{fmean(values):.3f}" for name, values in numbers.items()}
     texts |= {name: f"{texts[name]} ± {spread(values):.3f}" for name, values in numbers.items() if spread(values)}
     return [texts.get(name, "") for name in shown]

@@ -12,7 +12,7 @@ from hushrec.audit.masked.people import SUMS, truth_of
 from hushrec.audit.masked.sums import Profile
 from hushrec.audit.masked.watched import Watched
 from hushrec.budget.accountants import TableAccountant
-from hushrec.protocols.masked.device_table import BlockValues, make_table
+from hushrec.protocols.masked.device_table import make_table
 from hushrec.protocols.masked.plan import BIAS, COUNTS, MOMENTS, PRIOR
 from hushrec.randomness import SeededRandomness
 
@@ -58,7 +58,6 @@ def _seconds(run: Watched, profile: Profile, seed: int) -> float:
     priced, spent = run.problem.terms.priced, TableAccountant()
     randomness, started = SeededRandomness(seed), run.clock()
     for number, seen in enumerate(run.seen.rounds, start=1):
-        entries = run.seen.learning.entries(seen.one.blocks, seen.table, *profile)
-        blocks = [BlockValues(*own) for own in entries]
+        blocks = run.seen.learning.entries(seen.one.blocks, seen.table, *profile)
         _, spent = make_table(priced, number, blocks, spent, randomness=randomness)
     return run.clock() - started

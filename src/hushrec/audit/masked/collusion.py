@@ -20,8 +20,8 @@ from hushrec.audit.masked.watched import Watched
 from hushrec.audit.statistics import BoolArray
 from hushrec.budget.accountants import TableAccountant
 from hushrec.budget.gaussian import Cohort
-from hushrec.protocols.masked.device_table import BlockValues, make_table, stream_number
-from hushrec.protocols.masked.encoding import BlockCode, Table, encode_block
+from hushrec.protocols.masked.device_table import make_table, stream_number
+from hushrec.protocols.masked.encoding import BlockCode, Entries, Table, encode_block
 from hushrec.protocols.masked.price import price_plan
 from hushrec.protocols.masked.secagg.device import pair_key
 from hushrec.protocols.masked.secagg.primitives import SELF_LABEL, Keystream, derive, load_private
@@ -52,8 +52,7 @@ def set_scene(run: Watched) -> tuple[list[SeenCohort], Scene]:
     few = price_plan(plan, epsilon=priced.epsilon, delta=priced.delta, cohort=cohort)
     terms = MaskedTerms(few, choose_rules(cohort.devices, cohort.smallest, cohort.most_corrupt))
     first, codes = run.seen.rounds[0], few.codes[0]
-    entries = run.seen.learning.entries(first.one.blocks, first.table, *run.problem.profile(run.victims[run.longest]))
-    blocks = [BlockValues(*own) for own in entries]
+    blocks = run.seen.learning.entries(first.one.blocks, first.table, *run.problem.profile(run.victims[run.longest]))
     coins = run.draws(20).permutation(np.arange(cohort.devices) < cohort.devices // 2)
     own_tables, integers = [], []
     for number, coin in enumerate(coins):
@@ -64,7 +63,7 @@ def set_scene(run: Watched) -> tuple[list[SeenCohort], Scene]:
     return attempts, Scene(attempts[0], codes, own_tables, integers, coins, cohort.most_corrupt)
 
 
-def _integers(codes: Sequence[BlockCode], blocks: Sequence[BlockValues], rounding: RandomStream) -> IntArray:
+def _integers(codes: Sequence[BlockCode], blocks: Sequence[Entries], rounding: RandomStream) -> IntArray:
     """Return the integers of a device before noise, as `make_table` computes them with the same rounding stream."""
     return np.concatenate(
         [encode_block(code, *own, rounding=rounding) for code, own in zip(codes, blocks, strict=True)]

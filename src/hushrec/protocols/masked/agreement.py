@@ -31,7 +31,7 @@ import numpy as np
 
 from hushrec.arrays import FloatArray
 from hushrec.protocols.masked.encoding import DecodedSum, add_decoded
-from hushrec.protocols.masked.learner import Learner
+from hushrec.protocols.masked.learning import Learner
 from hushrec.protocols.masked.plan import AUDIENCE, BIAS, COUNTS, FACTORS
 
 FEWEST_COHORTS = 3  # if only two cohorts differ, it is unknown which of them is false
@@ -48,7 +48,6 @@ def disagreements(
     """Return for each cohort the largest ratio of a tested squared norm to its bound.
 
     The ratios are at most 1 if all devices are honest, except with the small probability in the module's docstring.
-    `sums` has the decoded sums of each cohort by block name, `survivors` the number of devices of each cohort.
     """
     found = []
     for cohort, devices in zip(sums, survivors, strict=True):
@@ -83,11 +82,7 @@ def _bound(expected: Any, directions: Any) -> Any:
 
 
 def _row_spread(learner: Learner[Any], name: str, means: FloatArray, devices: int) -> FloatArray:
-    """Return a bound on the mean squared norm, over people, of each item's row in a person's block, `(n_items,)`.
-
-    `means` is the noisy mean of the block `name` over `devices` devices. Only the bound for a block of counts uses
-    `means` and `devices`.
-    """
+    """Return a bound on the mean squared norm, over people, of each item's row in a person's block, `(n_items,)`."""
     weights, counts = learner.item_weights(name), learner.learned.counts
     if name == COUNTS:
         return np.asarray(weights * (np.maximum(means, 0.0) + RARE * weights / devices))

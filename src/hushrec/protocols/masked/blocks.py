@@ -16,8 +16,7 @@ SECOND_MOMENTS = 10.0  # the second half of a curvature block is multiplied by t
 def describe(items, taste_columns, spread, offset, usual_log):  # type: ignore[no-untyped-def]
     """Return the description of a person, a vector that summarizes the rated items, `(n_columns + 1,)`.
 
-    For h items it is spread · Σ_j taste_columns[j] / (h + offset), followed by log h − usual_log. `spread`,
-    `offset` and `usual_log` are public constants.
+    For h items it is spread · Σ_j taste_columns[j] / (h + offset), followed by log h − usual_log.
     """
     width = taste_columns.shape[1]
     found = np.zeros(width + 1)
@@ -32,10 +31,7 @@ def describe(items, taste_columns, spread, offset, usual_log):  # type: ignore[n
 
 @njit(cache=True, nogil=True)
 def moment_entries(description):  # type: ignore[no-untyped-def]
-    """Return a person's entries of a moments block: the vector `description` and the upper triangle of its products.
-
-    The second part is the outer product of the vector with itself, row by row.
-    """
+    """Return a person's entries of a moments block: the `description` and the upper triangle of its outer square."""
     width = len(description)
     found = np.empty(width + width * (width + 1) // 2)
     for k in range(width):  # a slice assignment takes seconds to compile
@@ -96,10 +92,7 @@ def shorten(vector, limit):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def norm_of(vector):  # type: ignore[no-untyped-def]
-    """Return the Euclidean norm of a vector.
-
-    Squares are added in the order of the entries, so that all engines get the same result.
-    """
+    """Return the norm of a vector; squares are added in the order of the entries, so that all engines agree."""
     total = 0.0
     for value in vector:
         total += value * value
@@ -195,10 +188,7 @@ def evaluation_entries(rows, residuals, mean, level, largest, count_unit):  # ty
 
 @njit(cache=True, nogil=True)
 def level_of(residuals, offset):  # type: ignore[no-untyped-def]
-    """Return a person's bias: the sum of h residuals divided by h + `offset`.
-
-    A residual is a rating minus the item's offset; the constant `offset` of this function shrinks the bias toward 0.
-    """
+    """Return a person's bias: the sum of h residuals (rating minus item offset) divided by h + `offset`."""
     total = 0.0
     for value in residuals:
         total += value

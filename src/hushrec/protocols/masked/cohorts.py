@@ -78,11 +78,6 @@ class Attempt:
         return len(self.cohorts) + len(self.given_up) == 1
 
     @property
-    def asked(self) -> frozenset[bytes]:
-        """The names of the devices that the server asks for a report in the current phase."""
-        return frozenset().union(*(cohort.asked for cohort in self.cohorts))
-
-    @property
     def survivors(self) -> frozenset[bytes]:
         """The names of the devices whose tables are in the sums of the cohorts."""
         return frozenset().union(*(cohort.survivors for cohort in self.cohorts))

@@ -1,13 +1,13 @@
 """The device side of model `gp`: computes the blocks of a round from the public table and the person's ratings."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.errors import ParameterError, RemoteProtocolError
-from hushrec.protocols.masked.constants import CONSTANTS, Constants
+from hushrec.protocols.masked.constants import CONSTANTS
+from hushrec.protocols.masked.encoding import Entries
 from hushrec.protocols.masked.evaluation import COUNT_UNIT, LARGEST_SQUARED_ERROR, LEVEL_OFFSET, NO_RATINGS, Held
 from hushrec.protocols.masked.plan import (
     AUDIENCE,
@@ -25,18 +25,8 @@ from hushrec.protocols.masked.table import PublicTable
 LOWEST, HIGHEST = 1.0, 5.0  # range of ratings on the common scale
 
 
-class Entries(NamedTuple):
-    """A device's entries of one block: `values` at `positions` of the flattened block, and zeros elsewhere."""
-
-    values: FloatArray
-    positions: IntArray | None  # None if `values` is the whole block
-
-
 def check_profile(items: IntArray, values: FloatArray, n_items: int) -> None:
-    """Raise `ParameterError` unless items are distinct, ascending and in the catalogue, with one rating each.
-
-    Item blocks have one row per item, so an item must not occur twice.
-    """
+    """Raise `ParameterError` unless items are distinct, ascending and in the catalogue, with one rating each."""
     if len(items) != len(values) or np.any(np.diff(items) <= 0):
         raise ParameterError("items of a profile must be distinct and in ascending order, with one rating each.")
     if len(items) and not (items[0] >= 0 and items[-1] < n_items):
@@ -52,7 +42,6 @@ def round_entries(
     items: IntArray,
     values: FloatArray,
     held: Held = NO_RATINGS,
-    constants: Constants = CONSTANTS,
 ) -> list[Entries]:
     """Return this device's entries for each block of a round, before clipping and noise. They are private.
 
@@ -68,7 +57,7 @@ def round_entries(
             f"taste columns must have one row for each of {table.n_items} items, got {len(taste_columns)}."
         )
     if len(items) == 0:
-        return [Entries(np.zeros(block.size), None) for block in blocks]
+        return [Entries(np.zeros(block.size)) for block in blocks]
     names = [block.name for block in blocks]
     found: dict[str, Entries] = {}
 
@@ -78,20 +67,20 @@ def round_entries(
         found[name] = Entries(entries, places)
         clip = next(block.clip for block in blocks if block.name == name)
         curvature = block_maths.curvature_entries(block_maths.norm_of(entries), clip, len(items), scores)
-        found[curvature_of(name)] = Entries(curvature, None)
+        found[curvature_of(name)] = Entries(curvature)
 
     ones = np.ones(len(items))
     if COUNTS in names:
         found[COUNTS] = Entries(ones, items)
     if MOMENTS in names or AUDIENCE in names:
         description = block_maths.describe(
-            items, taste_columns, constants.profile_spread, constants.profile_offset, constants.usual_log_profile
+            items, taste_columns, CONSTANTS.profile_spread, CONSTANTS.profile_offset, CONSTANTS.usual_log_profile
         )
         if MOMENTS in names:
-            found[MOMENTS] = Entries(block_maths.moment_entries(description), None)
+            found[MOMENTS] = Entries(block_maths.moment_entries(description))
         if AUDIENCE in names:
             scores = block_maths.audience_scores(
-                description, table.description_centre, table.description_map, constants.audience_limit
+                description, table.description_centre, table.description_map, CONSTANTS.audience_limit
             )
             add_items(AUDIENCE, ones, table.weights, scores)
     if {BIAS, FACTORS, PRIOR, EVALUATION} & set(names):
@@ -101,15 +90,15 @@ def round_entries(
         if BIAS in names:
             add_items(BIAS, left, table.weights, np.ones(1))
         if FACTORS in names:
-            scores = block_maths.factor_scores(mean, table.directions, constants.factor_limit)
+            scores = block_maths.factor_scores(mean, table.directions, CONSTANTS.factor_limit)
             add_items(FACTORS, left, table.factor_weights, scores)
         if PRIOR in names:
-            found[PRIOR] = Entries(block_maths.prior_entries(mean, covariance), None)
+            found[PRIOR] = Entries(block_maths.prior_entries(mean, covariance))
         if EVALUATION in names:
             unseen = held.values - table.offsets[held.items]
             level = block_maths.level_of(residuals, LEVEL_OFFSET)
             entries = block_maths.evaluation_entries(
                 table.rows[held.items], unseen, mean, level, LARGEST_SQUARED_ERROR, COUNT_UNIT
             )
-            found[EVALUATION] = Entries(entries, None)
+            found[EVALUATION] = Entries(entries)
     return [found[name] for name in names]

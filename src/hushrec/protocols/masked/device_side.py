@@ -1,6 +1,5 @@
 """The device side of the masked protocol: computes reports with a `DeviceRound`, their costs, and predictions."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,8 @@ from hushrec.models.gaussian_process import Ratings
 from hushrec.models.predictor import Arrays, Predictor
 from hushrec.protocols.masked import device_round as rounds
 from hushrec.protocols.masked.device_state import at_rest, attempt_in, make_state, new_state, spent_in
-from hushrec.protocols.masked.device_table import BlockValues, make_table, stream_number
+from hushrec.protocols.masked.device_table import make_table, stream_number
+from hushrec.protocols.masked.encoding import Entries
 from hushrec.protocols.masked.evaluation import NO_RATINGS, Held, is_held_out
 from hushrec.protocols.masked.learning import Learning, learning_of
 from hushrec.protocols.masked.messages import Announcement, Partners
@@ -22,16 +22,12 @@ from hushrec.protocols.masked.secagg.primitives import Table
 from hushrec.protocols.masked.secagg.roster import device_name
 from hushrec.protocols.masked.table import published_digest
 from hushrec.protocols.masked.terms import MaskedTerms
-from hushrec.protocols.parties import DeviceSide, Membership, Private, Report, State
+from hushrec.protocols.parties import DeviceSide, Private, Report, State
 from hushrec.randomness import Purpose, Randomness
 
 
 class MaskedDevice(DeviceSide):
-    """The computations of a device in the masked protocol, under the terms that it accepted.
-
-    `fraction` multiplies the largest norm of every block. It is 1, or less for a person whose own budget is smaller
-    than the run's.
-    """
+    """The computations of a device in the masked protocol, under the terms that it accepted."""
 
     def __init__(self, terms: MaskedTerms, model: Any, fraction: float) -> None:
         self._terms, self._fraction = terms, fraction
@@ -74,7 +70,9 @@ class MaskedDevice(DeviceSide):
                 "a device must have joined the run and fetched the public table before it reports. Fetch the table."
             )
         maker = _TableMaker(self._terms, self._learning, self._fraction, private, address.attempt)
-        device = _device_round(self._terms, private.membership, maker, attempt_in(private.state))
+        own, attempt = private.membership, attempt_in(private.state)
+        name, identity = device_name(own.device), Ed25519PrivateKey.from_private_bytes(own.secret)
+        device = rounds.DeviceRound(self._terms, own.run_id, own.server_key, name, identity, maker, state=attempt)
         purpose = Purpose.MASK_KEYS if isinstance(message, Announcement) else Purpose.MASK_SHARES
         stream = private.randomness.stream(purpose, stream_number(address.round_number, address.attempt))
         digest = b"" if private.public is None else published_digest(private.public)
@@ -151,8 +149,7 @@ class _TableMaker:
     """A callable that computes the device's table of a round.
 
     After a call, `spent` has the cost of the run including this table, and `events` what the ledger is charged for it.
-    If the budget of the run or the ledger does not allow the cost, the table is zeros with full noise, which nobody can
-    distinguish from other tables.
+    If the budget of the run or the ledger does not allow the cost, the table is zeros with full noise.
     """
 
     def __init__(self, terms: MaskedTerms, learning: Learning, fraction: float, private: Private, attempt: int) -> None:
@@ -177,13 +174,12 @@ class _TableMaker:
         self.events = (event,) if self.spent is not before and not priced.is_exact else ()
         return table
 
-    def _blocks(self, round_number: int) -> list[BlockValues]:
+    def _blocks(self, round_number: int) -> list[Entries]:
         assert self._private.public is not None  # checked by `report`
         one = self._terms.priced.plan.rounds[round_number - 1]
         table = self._learning.table_from(self._private.public)
         (items, values), held = self._parts()
-        entries = self._learning.entries(one.blocks, table, items, values, held)
-        return [BlockValues(own.values, own.positions) for own in entries]
+        return self._learning.entries(one.blocks, table, items, values, held)
 
     def _parts(self) -> tuple[Held, Held]:
         """Return the ratings to learn from, and the held-out ratings with which the run measures its accuracy."""
@@ -193,13 +189,3 @@ class _TableMaker:
         assert self._private.membership is not None  # checked by `report`
         held = is_held_out(self._private.membership.device, items, self._terms.n_items)
         return Held(items[~held], values[~held]), Held(items[held], values[held])
-
-
-def _device_round(
-    terms: MaskedTerms, membership: Membership, make_table: Callable[[int], Table], attempt: rounds.State
-) -> rounds.DeviceRound:
-    identity = Ed25519PrivateKey.from_private_bytes(membership.secret)
-    name = device_name(membership.device)
-    return rounds.DeviceRound(
-        terms, membership.run_id, membership.server_key, name, identity, make_table, state=attempt
-    )

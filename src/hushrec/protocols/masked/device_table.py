@@ -1,15 +1,13 @@
 """The table that one device sends in a round: integers with noise, before masking."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
-from hushrec.arrays import FloatArray, IntArray
 from hushrec.budget.accountants import TableAccountant
 from hushrec.budget.gaussian import own_norm_squared
 from hushrec.errors import ParameterError
-from hushrec.protocols.masked.encoding import Table, add_share, encode_block
+from hushrec.protocols.masked.encoding import Entries, Table, add_share, encode_block
 from hushrec.protocols.masked.price import PricedPlan
 from hushrec.randomness import Purpose, Randomness
 
@@ -17,17 +15,10 @@ ATTEMPTS_APART = 2**20  # distance between the stream numbers of two attempts of
 _SLACK = 1 + 1e-12  # tolerance for rounding errors when the shares of a plan are added up
 
 
-class BlockValues(NamedTuple):
-    """A device's real numbers for one block: all entries, or those at `positions` if the others are zero."""
-
-    values: FloatArray
-    positions: IntArray | None = None
-
-
 def make_table(
     priced: PricedPlan,
     round_number: int,
-    blocks: Sequence[BlockValues] | None,
+    blocks: Sequence[Entries] | None,
     spent: TableAccountant,
     *,
     fraction: float = 1.0,

@@ -54,11 +54,7 @@ class BlockCode:
         return self.clip / self.clip_units
 
     def event(self, cohort: Cohort, fraction: float = 1.0) -> BlockSent:
-        """Return the budget event of a device that sends this block; `fraction` multiplies the block's largest norm.
-
-        `fraction` is below 1 for a person with a smaller budget than the run's. The event counts only the noise of the
-        honest devices in the smallest cohort.
-        """
+        """Return the budget event of a device that sends this block; only the noise of honest devices counts."""
         distance = 0.0
         if self.share_variance:
             per_number = cohort.honest * discrete_gaussian(self.share_variance).distance
@@ -88,8 +84,7 @@ def code_block(size: int, clip: float, share: float, *, mu: float, cohort: Cohor
 def norm_bound(clip_units: float, size: int) -> int:
     """Return Δ², the bound on the squared norm of a block's integers: ⌈q² + d/4 + √(2 ln 1/β)(q + √d/2)⌉.
 
-    q is `clip_units`, the clip in units of the grid, and d is `size`. Stochastic rounding stays within the bound with
-    probability 1 − β, where β is `BETA`.
+    q is `clip_units` and d is `size`. Stochastic rounding stays within the bound with probability 1 − β.
     """
     return math.ceil(clip_units**2 + size / 4 + _DEVIATION * (clip_units + math.sqrt(size) / 2))
 
@@ -110,6 +105,13 @@ def clip_of_norm(code: BlockCode, norm_squared: int) -> float:
     constant = code.size / 4 + _DEVIATION * math.sqrt(code.size) / 2
     discriminant = _DEVIATION**2 / 4 + norm_squared - constant
     return min(max(math.sqrt(max(discriminant, 0.0)) - _DEVIATION / 2, 0.0), float(code.clip_units))
+
+
+class Entries(NamedTuple):
+    """A device's entries of one block: `values` at `positions` of the flattened block, and zeros elsewhere."""
+
+    values: FloatArray
+    positions: IntArray | None = None  # None if `values` is the whole block
 
 
 def encode_block(
@@ -162,10 +164,7 @@ class DecodedSum(NamedTuple):
 
 
 def decode_sum(code: BlockCode, total: Table, survivors: int) -> DecodedSum:
-    """Convert `total`, the sum modulo 2³² of one block over `survivors` devices, to real numbers.
-
-    The integers are interpreted as signed, from −2³¹ to 2³¹ − 1, and multiplied by the grid.
-    """
+    """Return the sum modulo 2³² of one block over `survivors` devices as signed integers times the grid."""
     if total.shape != (code.size,):
         raise ParameterError(f"total must have shape ({code.size},), got {total.shape}.")
     values = np.asarray(total, dtype=np.uint32).view(np.int32).astype(np.float64) * code.grid

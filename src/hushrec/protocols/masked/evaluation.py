@@ -61,10 +61,7 @@ class Measured(NamedTuple):
 
 
 def with_evaluation(plan: Plan, share: float) -> Plan:
-    """Return the plan with an evaluation block added to every round but the first, and a new last round.
-
-    The new last round has only an evaluation block. All evaluation blocks together cost `share` of μ².
-    """
+    """Return the plan with evaluation blocks, for `share` of μ², in every round but the first and in one more round."""
     block = Block(EVALUATION, (3,), CLIP, share / (1 - share) / len(plan.rounds))
     first, *others = (list(one.blocks) for one in plan.rounds)
     return make_plan([first, *([*blocks, block] for blocks in others), [block]])

@@ -8,61 +8,41 @@ records.
 
 from hushrec.protocols.fleet_size import FleetSize, sentence_of
 
-ONE_MILLION = "MovieLens 1M"
 WITHOUT_ATTRIBUTES = "MovieLens 100K without attributes"
 
-MEASURED: dict[float, tuple[FleetSize, ...]] = {  # by ε
-    8.0: (
-        FleetSize(25, 1.0155, 1.0508, 1.025),
-        FleetSize(50, 0.999, 1.0409, 0.9919),
-        FleetSize(100, 0.9876, 1.0541, 0.9871),
-        FleetSize(200, 0.9386, 1.0296, 0.9426),
-        FleetSize(400, 0.9394, 1.0451, 0.9519),
-        FleetSize(943, 0.9131, 1.0451, 0.941),
-        FleetSize(1000, 0.8873, 1.0227, 0.9086, ONE_MILLION),
-        FleetSize(2000, 0.8782, 1.0292, 0.9063, ONE_MILLION),
-        FleetSize(4000, 0.8605, 1.038, 0.9094, ONE_MILLION),
-        FleetSize(6040, 0.8531, 1.0348, 0.908, ONE_MILLION),
-    ),
-    1.0: (
-        FleetSize(25, 1.0205, 1.0508, 1.025),
-        FleetSize(50, 1.0051, 1.0409, 0.9919),
-        FleetSize(100, 1.0026, 1.0541, 0.9871),
-        FleetSize(200, 0.9779, 1.0296, 0.9426),
-        FleetSize(400, 0.9908, 1.0451, 0.9519),
-        FleetSize(943, 0.9659, 1.0451, 0.941),
-        FleetSize(1000, 0.9474, 1.0227, 0.9086, ONE_MILLION),
-        FleetSize(2000, 0.9237, 1.0292, 0.9063, ONE_MILLION),
-        FleetSize(4000, 0.906, 1.038, 0.9094, ONE_MILLION),
-        FleetSize(6040, 0.8946, 1.0348, 0.908, ONE_MILLION),
-    ),
+# By number of devices: the RMSE at ε = 8 and ε = 1, those of a catalogue of ids and titles, and those of the baselines,
+# each person's own mean and the bias model.
+_MEASURED: dict[int, tuple[float, ...]] = {
+    25: (1.0155, 1.0205, 1.053, 1.0569, 1.0508, 1.025),
+    50: (0.999, 1.0051, 1.0405, 1.0566, 1.0409, 0.9919),
+    100: (0.9876, 1.0026, 1.0415, 1.06, 1.0541, 0.9871),
+    200: (0.9386, 0.9779, 0.9789, 1.0368, 1.0296, 0.9426),
+    400: (0.9394, 0.9908, 0.9725, 1.041, 1.0451, 0.9519),
+    943: (0.9131, 0.9659, 0.936, 1.0096, 1.0451, 0.941),
+}
+_MEASURED_ON_1M: dict[int, tuple[float, ...]] = {
+    1000: (0.8873, 0.9474, 1.0227, 0.9086),
+    2000: (0.8782, 0.9237, 1.0292, 0.9063),
+    4000: (0.8605, 0.906, 1.038, 0.9094),
+    6040: (0.8531, 0.8946, 1.0348, 0.908),
 }
 
-BARE: dict[float, tuple[FleetSize, ...]] = {  # by ε, for a catalogue of ids and titles
-    8.0: (
-        FleetSize(25, 1.053, 1.0508, 1.025, WITHOUT_ATTRIBUTES),
-        FleetSize(50, 1.0405, 1.0409, 0.9919, WITHOUT_ATTRIBUTES),
-        FleetSize(100, 1.0415, 1.0541, 0.9871, WITHOUT_ATTRIBUTES),
-        FleetSize(200, 0.9789, 1.0296, 0.9426, WITHOUT_ATTRIBUTES),
-        FleetSize(400, 0.9725, 1.0451, 0.9519, WITHOUT_ATTRIBUTES),
-        FleetSize(943, 0.936, 1.0451, 0.941, WITHOUT_ATTRIBUTES),
-    ),
-    1.0: (
-        FleetSize(25, 1.0569, 1.0508, 1.025, WITHOUT_ATTRIBUTES),
-        FleetSize(50, 1.0566, 1.0409, 0.9919, WITHOUT_ATTRIBUTES),
-        FleetSize(100, 1.06, 1.0541, 0.9871, WITHOUT_ATTRIBUTES),
-        FleetSize(200, 1.0368, 1.0296, 0.9426, WITHOUT_ATTRIBUTES),
-        FleetSize(400, 1.041, 1.0451, 0.9519, WITHOUT_ATTRIBUTES),
-        FleetSize(943, 1.0096, 1.0451, 0.941, WITHOUT_ATTRIBUTES),
-    ),
+
+def _sizes(rows: dict[int, tuple[float, ...]], column: int, data: str) -> tuple[FleetSize, ...]:
+    return tuple(FleetSize(devices, row[column], row[-2], row[-1], data) for devices, row in rows.items())
+
+
+MEASURED = {  # by ε
+    epsilon: _sizes(_MEASURED, column, "MovieLens 100K") + _sizes(_MEASURED_ON_1M, column, "MovieLens 1M")
+    for column, epsilon in enumerate((8.0, 1.0))
+}
+BARE = {  # by ε, for a catalogue of ids and titles
+    epsilon: _sizes(_MEASURED, 2 + column, WITHOUT_ATTRIBUTES) for column, epsilon in enumerate((8.0, 1.0))
 }
 
 
 def measured_at(epsilon: float, *, knows_attributes: bool = True) -> tuple[FleetSize, ...]:
-    """Return the measurements at the largest measured ε up to `epsilon`, or at the smallest ε if all are larger.
-
-    `knows_attributes` says whether the catalogue has attributes of items, or only ids and titles.
-    """
+    """Return the measurements at the largest measured ε up to `epsilon`, or at the smallest ε if all are larger."""
     measured = MEASURED if knows_attributes else BARE
     return measured[max((known for known in measured if known <= epsilon), default=min(measured))]
 
@@ -71,7 +51,6 @@ def fleet_sentence(epsilon: float, n_devices: float, *, knows_attributes: bool =
     """Return sentences about the accuracy of `masked` to expect with `n_devices` devices at `epsilon`.
 
     Below the smallest measured ε, the last sentence says that the error will be larger than the one quoted.
-    `knows_attributes` says whether the catalogue has attributes of items, or only ids and titles.
     """
     told, least = sentence_of(measured_at(epsilon, knows_attributes=knows_attributes), n_devices), min(MEASURED)
     return told if epsilon >= least else f"{told} The error was measured at ε = {least:g}; expect a larger one here."

@@ -9,22 +9,24 @@ from hushrec.models.gaussian_process import GaussianProcessPredictor, ItemTable,
 from hushrec.models.item_columns import ItemColumns
 from hushrec.models.predictor import Arrays
 from hushrec.protocols.masked.constants import CONSTANTS
-from hushrec.protocols.masked.device import Entries, round_entries
+from hushrec.protocols.masked.device import round_entries
+from hushrec.protocols.masked.encoding import Entries
 from hushrec.protocols.masked.evaluation import NO_RATINGS, Held
 from hushrec.protocols.masked.fleet_size import fleet_sentence
 from hushrec.protocols.masked.learning import Learning
-from hushrec.protocols.masked.new_items import with_new_items
 from hushrec.protocols.masked.plan import Block, Plan, choose_plan, knows_attributes
 from hushrec.protocols.masked.price import PricedPlan
 from hushrec.protocols.masked.server import GpLearner
-from hushrec.protocols.masked.table import PublicTable, table_in
+from hushrec.protocols.masked.table import PublicTable
 
+RIDGE = 1.0
 PLAIN_COLUMNS = 3  # columns that every run has: quality, log-popularity and 1
 
 
 class GpLearning(Learning):
     """The `Learning` of model `gp`, which learns about the items and about the distribution of people's tastes."""
 
+    table, learner, item_table, predicting = PublicTable, GpLearner, ItemTable, GaussianProcessPredictor
     order = (
         "The list is sorted by how many people rated an item and by how your prediction differs from the average one,"
         " not by the predicted rating alone."
@@ -32,12 +34,6 @@ class GpLearning(Learning):
 
     def choose_plan(self, devices: int, mu: float) -> Plan:
         return choose_plan(devices, self.columns.n_items, self.columns.taste.shape[1], mu)
-
-    def make_learner(self, plan: Plan, devices: int) -> GpLearner:
-        return GpLearner(self.columns, plan, devices)
-
-    def table_from(self, published: Arrays) -> PublicTable:
-        return table_in(PublicTable, published)
 
     def entries(
         self, blocks: Sequence[Block], table: PublicTable, items: IntArray, values: FloatArray, held: Held = NO_RATINGS
@@ -60,17 +56,13 @@ class GpLearning(Learning):
     def expectation(priced: PricedPlan, n_devices: float) -> str:
         return fleet_sentence(priced.epsilon, n_devices, knows_attributes=knows_attributes(priced.plan))
 
-    @staticmethod
-    def predictor_from(arrays: Arrays, ratings: Ratings) -> GaussianProcessPredictor:
-        return GaussianProcessPredictor(ItemTable(*(arrays[name] for name in ItemTable._fields)), ratings)
-
 
 def item_table(table: PublicTable, columns: ItemColumns, *, final: bool) -> ItemTable:
     """Return the arrays that predictions need, from a public table and the public columns of the items.
 
-    With `final` False, before the last round, the kernel of two items has only its linear part, the product of their
-    rows, which is fast and accurate enough to follow training. A catalogue without titles, attributes and learned
-    columns has only the linear part as well, because quality and popularity alone do not make items similar.
+    Before the last round (`final` False), the kernel of two items has only its linear part, the product of their rows,
+    which is fast and accurate enough to follow training. A catalogue without titles, attributes and learned columns has
+    only that part as well, because quality and popularity alone do not make items similar.
     """
     titles = columns.titles
     starts = titles.starts if final else np.zeros_like(titles.starts)
@@ -87,3 +79,34 @@ def item_table(table: PublicTable, columns: ItemColumns, *, final: bool) -> Item
         title_columns=titles.columns,
         title_weights=np.asarray(titles.weights, dtype=np.float64),
     )
+
+
+def with_new_items(published: Arrays, taste: FloatArray) -> Arrays:
+    """Return the arrays of the public table with rows for items that joined the catalogue after the run began.
+
+    A weighted ridge regression predicts the offset, row and log-popularity of an item from its `taste` columns, the
+    public attributes that a person may like or dislike. It is fitted to the known items, which come first, with weight
+    n_j/(n_j + 20) for an item with n_j ratings and a ridge of 1. A new item gets the predictions, and the residual
+    variance of the offsets as uncertainty about its effect. All of this is computed from public numbers.
+    """
+    offsets, rows, log_counts = (np.asarray(published[name]) for name in ("offsets", "rows", "log_counts"))
+    known, new = len(offsets), len(taste) - len(offsets)
+    columns = np.concatenate([np.ones((len(taste), 1)), taste], axis=1)
+    targets = np.concatenate([offsets[:, None], log_counts[:, None], rows], axis=1)
+    counts = np.exp(log_counts)
+    weights = counts / (counts + CONSTANTS.weight_offset)
+    weighted = columns[:known] * weights[:, None]
+    ridge = RIDGE * np.eye(columns.shape[1])
+    ridge[0, 0] = 0
+    found = np.linalg.solve(weighted.T @ columns[:known] + ridge, weighted.T @ targets)
+    left = offsets - columns[:known] @ found[:, 0]
+    guessed, doubt = columns[known:] @ found, float(np.average(left**2, weights=weights))
+    more = {
+        "offsets": guessed[:, 0],
+        "log_counts": guessed[:, 1],
+        "rows": guessed[:, 2:],
+        "variances": np.full(new, CONSTANTS.noise + doubt),
+        "weights": np.zeros(new),
+        "factor_weights": np.zeros(new),
+    }
+    return {**published, **{name: np.concatenate([published[name], added]) for name, added in more.items()}}

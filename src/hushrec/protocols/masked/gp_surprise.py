@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hushrec.arrays import FloatArray
+from hushrec.protocols.masked.constants import CONSTANTS
 from hushrec.protocols.masked.encoding import DecodedSum
 from hushrec.protocols.masked.plan import AUDIENCE, BIAS, COUNTS, FACTORS
 from hushrec.protocols.masked.sums import TINY, ItemSum, deviation_of
@@ -61,9 +62,9 @@ def _variances(learner: "GpLearner", name: str) -> tuple[FloatArray, float]:
     if name == AUDIENCE:
         return AUDIENCE_VARIANCE * ones, AUDIENCE_VARIANCE
     if name == FACTORS:
-        return LOADING_VARIANCE * ones, learner.constants.noise
+        return LOADING_VARIANCE * ones, CONSTANTS.noise
     known = len(learned.estimates) > 0
-    return learned.effect_variances if known else EFFECT_VARIANCE * ones, learner.constants.noise
+    return learned.effect_variances if known else EFFECT_VARIANCE * ones, CONSTANTS.noise
 
 
 def counts_surprise(noisy: DecodedSum, survivors: int) -> float:

@@ -1,24 +1,104 @@
-"""`Learning`, the interface through which the masked protocol uses a model."""
+"""What the masked protocol asks of a model: `Learner`, by which a server learns from sums, and `Learning`, all else."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
+from hushrec.errors import ParameterError
 from hushrec.models.gaussian_process import Ratings
 from hushrec.models.item_columns import ItemColumns
 from hushrec.models.predictor import Arrays, Predictor
 from hushrec.options import imported
-from hushrec.protocols.masked.device import Entries
-from hushrec.protocols.masked.evaluation import NO_RATINGS, Held
-from hushrec.protocols.masked.learner import Learner
-from hushrec.protocols.masked.plan import Block, Plan
+from hushrec.protocols.masked.encoding import DecodedSum, Entries
+from hushrec.protocols.masked.evaluation import NO_RATINGS, Held, Measured, measured
+from hushrec.protocols.masked.plan import EVALUATION, Block, Plan
 from hushrec.protocols.masked.price import PricedPlan
+from hushrec.protocols.masked.table import table_in
 
 LEARNINGS = {
     "gp": "hushrec.protocols.masked.gp_learning:GpLearning",
     "audience": "hushrec.protocols.masked.audience.learning:AudienceLearning",
 }
+LearnedT = TypeVar("LearnedT")
+
+
+class Learner(ABC, Generic[LearnedT]):
+    """An object with which a masked server learns one model from the noisy sums of each round.
+
+    `learned` is a frozen dataclass of public arrays; its field `counts` has the estimated number of ratings of each
+    item. `table` makes the public table from it.
+    """
+
+    learned: LearnedT
+
+    def __init__(self, columns: ItemColumns, plan: Plan, devices: int) -> None:
+        self.item_columns, self.plan, self.devices = columns, plan, devices
+        self.round_number = 0  # number of rounds learned from so far
+        self.measured: list[Measured] = []  # accuracy, from each evaluation block so far
+        self.learned = self._start()
+
+    @abstractmethod
+    def _start(self) -> LearnedT:
+        """Return the value of `learned` before the first round."""
+
+    @abstractmethod
+    def table(self) -> Any:
+        """Return the public table for the next round or, after the last round, the final public table."""
+
+    @abstractmethod
+    def _learn(self, sums: Mapping[str, DecodedSum], survivors: int) -> LearnedT:
+        """Return the value of `learned` after one more round, from that round's sums over `survivors` devices."""
+
+    def learn(self, sums: Mapping[str, DecodedSum], survivors: int) -> None:
+        """Update `learned` with the sums of one more round, by block name, over `survivors` devices."""
+        if self.round_number == 0:
+            self.devices = max(self.devices, survivors)  # several cohorts have more devices than the terms expect
+        if EVALUATION in sums:  # measures the table that devices had in this round
+            self.measured.append(measured(sums[EVALUATION], self.round_number))
+        self.learned = self._learn(sums, survivors)
+        self.round_number += 1
+
+    @abstractmethod
+    def item_weights(self, name: str) -> FloatArray:
+        """Return the weight by which devices multiply each item's row in the next item block `name`, `(n_items,)`."""
+
+    def surprise(self, sums: Mapping[str, DecodedSum], survivors: int) -> float:
+        """Return how large the sums of the next round are, relative to the largest plausible size.
+
+        The result is at most 1 if all devices are honest. `sums` has the decoded sums by block name, over `survivors`
+        devices. The base class has no such test and returns 0.
+        """
+        return 0.0
+
+    def block(self, name: str) -> Block:
+        """Return the block called `name` in the plan of the next round."""
+        return next(block for block in self.plan.rounds[self.round_number].blocks if block.name == name)
+
+    def state(self) -> Arrays:
+        """Return all arrays that `restore` needs to continue between two rounds, by name."""
+        learned: Any = self.learned
+        return {entry.name: getattr(learned, entry.name) for entry in fields(learned)} | {
+            "round_number": np.array(self.round_number),
+            "devices": np.array(self.devices),
+            "measured": np.array(self.measured, dtype=np.float64).reshape(-1, len(Measured._fields)),
+        }
+
+    def restore(self, state: Arrays) -> None:
+        """Continue from arrays that `state` returned; raise `ParameterError` if they have another number of items."""
+        learned: Any = self.learned
+        kept = {entry.name: np.asarray(state[entry.name], np.float64) for entry in fields(learned)}
+        if len(kept["counts"]) != self.item_columns.n_items:
+            raise ParameterError(
+                f"state must have {self.item_columns.n_items} items, the size of the catalogue, got"
+                f" {len(kept['counts'])}."
+            )
+        self.learned, self.round_number = type(learned)(**kept), int(state["round_number"])
+        self.devices = int(state["devices"])
+        self.measured = [Measured(*row) for row in state["measured"].tolist()]
 
 
 class Learning(ABC):
@@ -27,6 +107,10 @@ class Learning(ABC):
     They are the plan of rounds, the entries of a device's blocks, the server's learner, and predictions.
     """
 
+    table: ClassVar[type[Any]]  # the public table
+    learner: ClassVar[type[Learner[Any]]]
+    item_table: ClassVar[type[Any]]  # the arrays that the predictor needs, a named tuple
+    predicting: ClassVar[type[Any]]  # the predictor
     order: ClassVar[str | None] = None  # one sentence on how lists are sorted, if not by the predictions alone
 
     def __init__(self, columns: ItemColumns) -> None:
@@ -36,13 +120,13 @@ class Learning(ABC):
     def choose_plan(self, devices: int, mu: float) -> Plan:
         """Return the plan of a run for this number of devices at the budget μ; it depends on public numbers only."""
 
-    @abstractmethod
     def make_learner(self, plan: Plan, devices: int) -> Learner[Any]:
         """Return the learner of the server before the first round, for a run with this number of devices."""
+        return self.learner(self.columns, plan, devices)
 
-    @abstractmethod
     def table_from(self, published: Arrays) -> Any:
         """Return the public table from its arrays; raise `RemoteProtocolError` if they are missing or impossible."""
+        return table_in(self.table, published)
 
     @abstractmethod
     def entries(
@@ -50,16 +134,12 @@ class Learning(ABC):
     ) -> list[Entries]:
         """Return a device's entries for each block of a round, before clipping and noise. They are private.
 
-        `values` are the person's ratings of `items`. `held` has the held-out ratings, which are not in `values`;
-        only an evaluation block uses them.
+        `held` has the held-out ratings, which are not in `values`; only an evaluation block uses them.
         """
 
     @abstractmethod
     def predictor(self, table: Any, ratings: Ratings, *, final: bool) -> Predictor:
-        """Return the predictor for the people with these ratings, from a public table.
-
-        `final` is True after the last round.
-        """
+        """Return the predictor for the people with these ratings; `final` is True after the last round."""
 
     predicts_new_items: ClassVar[bool] = False  # whether the model can predict items from their attributes alone
 
@@ -71,10 +151,7 @@ class Learning(ABC):
         return published
 
     def rank(self, published: Arrays, predictions: FloatArray) -> FloatArray:
-        """Return the score of every item by which a person's list is sorted, from the predictions for all items.
-
-        `published` has the arrays of the public table.
-        """
+        """Return the score by which each item is sorted in a person's list, from the predictions for all items."""
         return predictions
 
     @staticmethod
@@ -82,10 +159,11 @@ class Learning(ABC):
         """Return a sentence about the accuracy to expect with `n_devices` devices; None if it was not measured."""
         return None
 
-    @staticmethod
-    @abstractmethod
-    def predictor_from(arrays: Arrays, ratings: Ratings) -> Predictor:
+    @classmethod
+    def predictor_from(cls, arrays: Arrays, ratings: Ratings) -> Predictor:
         """Return the predictor from arrays that `Predictor.arrays` returned, for the people with these ratings."""
+        made: Predictor = cls.predicting(cls.item_table(*(arrays[name] for name in cls.item_table._fields)), ratings)
+        return made
 
 
 def find_learning(model: str) -> type[Learning]:

@@ -50,10 +50,7 @@ class DiscreteGaussian:
     _tables: tuple[_Table, ...] = field(repr=False)  # of x₁, of x₂, …; empty for variance 0
 
     def draw(self, size: int, /, *, rng: RandomStream) -> IntArray:
-        """Return `size` independent draws.
-
-        For each table, a draw takes 8 random bytes, and 24 more in the rare case that these do not decide.
-        """
+        """Return `size` independent draws."""
         total = np.zeros(size, dtype=np.int64)
         for place, table in enumerate(self._tables):
             total += RADIX**place * _invert(table, size, rng)
@@ -61,11 +58,7 @@ class DiscreteGaussian:
 
 
 def summed_noise(share_variance: int, devices: int) -> DiscreteGaussian:
-    """Return a sampler of the summed noise of all devices at once, for simulations.
-
-    `share_variance` is the variance of one device's noise. The `distance` of the sampler bounds the statistical
-    distance from the real sum of the devices' draws.
-    """
+    """Return a sampler of the summed noise of all devices at once, for simulations."""
     if share_variance == 0 or devices == 0:
         return discrete_gaussian(0)
     law = discrete_gaussian(share_variance * devices)

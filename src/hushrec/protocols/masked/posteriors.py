@@ -265,10 +265,7 @@ def prior_step(means: FloatArray, moments: FloatArray, deviation: float, over_re
 
 
 def _signal_share(values: FloatArray, deviation: float) -> float:
-    """Return the share of the mean square of `values` that is not noise of this standard deviation.
-
-    It is max(0, 1 − deviation²/mean square), or 1 if `values` is empty.
-    """
+    """Return max(0, 1 − deviation²/mean square), the share of the mean square of `values` that is not noise."""
     if values.size == 0:
         return 1.0
     return float(max(0.0, 1 - deviation**2 / max(float(np.mean(values**2)), np.finfo(np.float64).tiny)))

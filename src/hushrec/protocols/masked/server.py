@@ -16,13 +16,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from hushrec.arrays import FloatArray
-from hushrec.models.item_columns import ItemColumns
 from hushrec.models.linear import multiply
 from hushrec.protocols.masked import gp_surprise
-from hushrec.protocols.masked.constants import CONSTANTS, Constants
+from hushrec.protocols.masked.constants import CONSTANTS
 from hushrec.protocols.masked.encoding import DecodedSum
-from hushrec.protocols.masked.learner import Learner
-from hushrec.protocols.masked.plan import AUDIENCE, BIAS, COUNTS, FACTORS, MOMENTS, PRIOR, Plan, curvature_of
+from hushrec.protocols.masked.learning import Learner
+from hushrec.protocols.masked.plan import AUDIENCE, BIAS, COUNTS, FACTORS, MOMENTS, PRIOR, curvature_of
 from hushrec.protocols.masked.posteriors import (
     RowNoise,
     best_known_directions,
@@ -76,16 +75,12 @@ class Learned:
 class GpLearner(Learner[Learned]):
     """The `Learner` of model `gp`: estimates item effects, item columns and the prior of tastes from noisy sums."""
 
-    def __init__(self, columns: ItemColumns, plan: Plan, devices: int, constants: Constants = CONSTANTS) -> None:
-        self.constants = constants
-        super().__init__(columns, plan, devices)
-
     def _start(self) -> Learned:
         """Return the arrays before the first round: the public attributes as columns, and all effects 0."""
         items, taste = self.item_columns.n_items, self.item_columns.taste
         length = taste.shape[1] + 3
-        variances = np.full(length, self.constants.taste_variance)
-        variances[-1] = self.constants.level_variance
+        variances = np.full(length, CONSTANTS.taste_variance)
+        variances[-1] = CONSTANTS.level_variance
         one, none = np.ones((items, 1)), np.zeros((items, 1))
         return Learned(
             columns=np.concatenate([none, taste, none, one], axis=1),
@@ -104,21 +99,21 @@ class GpLearner(Learner[Learned]):
 
     def table(self) -> PublicTable:
         """Return the public table for the next round or, after the last round, the final public table."""
-        learned, constants = self.learned, self.constants
+        learned = self.learned
         rows = multiply(np.ascontiguousarray(learned.columns), learned.root)
         spread = weighted_covariance(rows, learned.counts)
         count = self._factor_count()
         return PublicTable(
-            offsets=constants.centre + learned.effects + learned.columns @ learned.mean,
+            offsets=CONSTANTS.centre + learned.effects + learned.columns @ learned.mean,
             rows=rows,
-            variances=constants.noise + learned.effect_variances,
+            variances=CONSTANTS.noise + learned.effect_variances,
             weights=self.item_weights(BIAS),
             factor_weights=self.item_weights(FACTORS),
-            directions=best_known_directions(spread, constants.noise, count) if count else np.zeros((len(spread), 0)),
+            directions=best_known_directions(spread, CONSTANTS.noise, count) if count else np.zeros((len(spread), 0)),
             description_centre=learned.description_centre,
             description_map=learned.description_map,
             log_counts=learned.log_counts,
-            length_squared=np.array([max(constants.kernel_length**2 * np.trace(spread), TINY)]),
+            length_squared=np.array([max(CONSTANTS.kernel_length**2 * np.trace(spread), TINY)]),
         )
 
     def _factor_count(self) -> int:
@@ -149,22 +144,18 @@ class GpLearner(Learner[Learned]):
     # Counts and descriptions -----------------------------------------------------------------------------------
 
     def _learn_counts(self, learned: Learned, noisy: DecodedSum, share: float) -> Learned:
-        """Return `learned` with the estimated popularity of each item, which also becomes an item column.
-
-        `noisy` is the sum of counts blocks, and `share` is the fraction of all devices that reported.
-        """
+        """Return `learned` with the estimated popularity of each item, which also becomes an item column."""
         everywhere = np.ones(self.item_columns.n_items)
-        found = popularity_of(count_sum(noisy, share, everywhere), self.item_columns)
+        found = popularity_of(*count_sum(noisy, share, everywhere), self.item_columns)
         columns = learned.columns.copy()
-        columns[:, -2] = self.constants.column_spread * (found.log_counts - found.log_counts.mean())
+        columns[:, -2] = CONSTANTS.column_spread * (found.log_counts - found.log_counts.mean())
         return replace(learned, columns=columns, **found._asdict())
 
     def _learn_moments(self, learned: Learned, noisy: DecodedSum, survivors: int) -> Learned:
         """Return `learned` with the map that whitens descriptions of people, for the audience block.
 
         A description has means of attributes and the log of the number of ratings. The map keeps the principal axes of
-        the means, and the log, and scales each to variance 1. `noisy` is the sum of moments blocks over `survivors`
-        devices.
+        the means, and the log, and scales each to variance 1.
         """
         width = len(learned.description_centre)
         centre, covariance = moments_of(noisy, width, survivors)
@@ -182,18 +173,15 @@ class GpLearner(Learner[Learned]):
         return gp_surprise.surprise(self, sums, survivors)
 
     def item_weights(self, name: str) -> FloatArray:
-        counts, constants = self.learned.counts, self.constants
+        counts = self.learned.counts
         if name == COUNTS:
             return np.ones_like(counts)
-        weights = (counts + constants.weight_offset) ** -constants.weight_power
-        rare = 1 + (constants.rare_count / counts) ** 2 if name == FACTORS else 1.0
+        weights = (counts + CONSTANTS.weight_offset) ** -CONSTANTS.weight_power
+        rare = 1 + (CONSTANTS.rare_count / counts) ** 2 if name == FACTORS else 1.0
         return unit_weights(weights / rare, counts)
 
     def item_sum(self, name: str, sums: Mapping[str, DecodedSum], share: float) -> ItemSum:
-        """Return the sum of the item block called `name`, scaled up from the fraction `share` of all devices.
-
-        `sums` has the decoded sums of the round by block name.
-        """
+        """Return the sum of the item block called `name`, scaled up from the fraction `share` of all devices."""
         weights, counts = self.item_weights(name), self.learned.counts
         return item_sum(self.block(name), sums[name], sums[curvature_of(name)], weights, counts, share)
 
@@ -209,7 +197,7 @@ class GpLearner(Learner[Learned]):
             learned,
             learned.effects + noisy.sums[:, 0] / ratings,
             (noisy.deviations / ratings) ** 2,
-            self.constants.noise * squared / (learned.counts * weight**2),
+            CONSTANTS.noise * squared / (learned.counts * weight**2),
         )
 
     def _with_estimate(
@@ -241,10 +229,7 @@ class GpLearner(Learner[Learned]):
         )
 
     def _public_effects(self) -> tuple[FloatArray, FloatArray]:
-        """Return estimates of the item effects from public ratings alone, and their variances; they cost no budget.
-
-        An estimate averages leave-one-out residuals under the current public table, as devices do.
-        """
+        """Return estimates of the item effects from public ratings alone, and their variances; they cost no budget."""
         from hushrec.models import gp  # compiled: imported where it is used
 
         public, table = self.item_columns.public, self.table()
@@ -258,54 +243,44 @@ class GpLearner(Learner[Learned]):
             left[own] = gp.held_out_residuals(rows, residuals, *taste)
         counts = np.bincount(public.items, minlength=len(table.offsets))
         sums = np.bincount(public.items, left, minlength=len(table.offsets))
-        return self.learned.effects + sums / np.maximum(counts, 1), self.constants.noise / np.maximum(counts, TINY)
+        return self.learned.effects + sums / np.maximum(counts, 1), CONSTANTS.noise / np.maximum(counts, TINY)
 
     def _audience(self, learned: Learned, noisy: ItemSum) -> FloatArray:
-        """Return the audience of each item, the mean description of its raters, as columns of mean 0 and variance 1.
-
-        `noisy` is the sum of an audience block.
-        """
+        """Return the audience of each item, the mean description of its raters, as columns of mean 0 and variance 1."""
         counts = learned.counts
         found = audience_means(noisy, counts, learned.prior_columns)
         found = found - np.average(found, axis=0, weights=counts)
         return np.asarray(found / np.maximum(_sizes(found, counts), SMALLEST_SIZE))
 
     def _add_audience(self, learned: Learned, audience: FloatArray) -> Learned:
-        """Return `learned` with the audiences added as item columns, and to `prior_columns`.
-
-        From `prior_columns`, the priors of other numbers of an item are predicted.
-        """
+        """Return `learned` with the audiences as item columns, and as columns that predict other numbers of an item."""
         wider = replace(learned, prior_columns=np.concatenate([learned.prior_columns, audience], axis=1))
-        return self._append(wider, self.constants.column_spread * audience, self.constants.taste_variance)
+        return self._append(wider, CONSTANTS.column_spread * audience, CONSTANTS.taste_variance)
 
     def _learn_factors(self, learned: Learned, noisy: ItemSum) -> Learned:
         """Return `learned` with new factor columns, from the regression of each item's residuals on its raters' tastes.
 
-        `noisy` is the sum of a factor block. Least squares gives the coefficients θ_j of residual = θ_jᵀq with
-        q = (Dᵀd, 1), for a rater's taste d and the published directions D. The last coefficient is one more estimate of
-        the item's effect; the others become columns.
+        Least squares gives the coefficients θ_j of residual = θ_jᵀq with q = (Dᵀd, 1), for a rater's taste d and the
+        published directions D. The last one is one more estimate of the item's effect; the others become columns.
         """
         inverse = np.linalg.inv(noisy.mean_weight)
         found = noisy.sums @ inverse / learned.counts[:, None]
         private = (noisy.deviations / learned.counts) ** 2
         private_shape = inverse @ inverse
-        sampling_shape = self.constants.noise * inverse @ noisy.squared_weight @ inverse
+        sampling_shape = CONSTANTS.noise * inverse @ noisy.squared_weight @ inverse
         noise = RowNoise(private, private_shape[:-1, :-1], 1 / learned.counts, sampling_shape[:-1, :-1])
         factors = column_posterior(found[:, :-1], noise, learned.prior_columns)
-        scale = self.constants.column_spread / np.maximum(_sizes(factors, learned.counts), SMALLEST_SIZE)
+        scale = CONSTANTS.column_spread / np.maximum(_sizes(factors, learned.counts), SMALLEST_SIZE)
         learned = self._with_estimate(
             learned,
             learned.effects + found[:, -1],
             private * private_shape[-1, -1],
             sampling_shape[-1, -1] / learned.counts,
         )
-        return self._append(learned, factors * scale, self.constants.factor_variance)
+        return self._append(learned, factors * scale, CONSTANTS.factor_variance)
 
     def _append(self, learned: Learned, columns: FloatArray, variance: float) -> Learned:
-        """Return `learned` with new item columns, placed before the existing ones.
-
-        In the prior, a person's tastes for the new columns are independent, with mean 0 and this variance.
-        """
+        """Return `learned` with new item columns in front; a priori, tastes for them are independent N(0, variance)."""
         width, length = columns.shape[1], len(learned.mean)
         covariance = np.zeros((width + length, width + length))
         covariance[:width, :width] = variance * np.eye(width)
@@ -320,17 +295,12 @@ class GpLearner(Learner[Learned]):
     # Tastes ----------------------------------------------------------------------------------------------------
 
     def _learn_prior(self, learned: Learned, noisy: DecodedSum, survivors: int) -> Learned:
-        """Return `learned` with the mean and covariance of the prior of tastes updated by one `prior_step`.
-
-        `noisy` is the sum of prior blocks over `survivors` devices.
-        """
+        """Return `learned` with the mean and covariance of the prior of tastes updated by one `prior_step`."""
         length, root = len(learned.mean), learned.root
         averages = noisy.values / survivors
         moments = symmetric(averages[length:], length)
         moments = np.where(np.eye(length, dtype=bool), moments, moments / np.sqrt(2))
-        step = prior_step(
-            averages[:length] / 2, moments, deviation_of(noisy) / survivors, self.constants.over_relaxation
-        )
+        step = prior_step(averages[:length] / 2, moments, deviation_of(noisy) / survivors, CONSTANTS.over_relaxation)
         covariance = root @ step.growth @ root.T
         return replace(learned, mean=learned.mean + root @ step.shift, covariance=(covariance + covariance.T) / 2)
 

@@ -29,50 +29,33 @@ class Popularity(NamedTuple):
     prior_columns: FloatArray  # F_j of every item prior, (n_items, n_columns), an intercept first
 
 
-class CountSum(NamedTuple):
-    """The noisy number of ratings of each item, scaled up from the reporting devices to all devices."""
-
-    sums: FloatArray  # (n_items,)
-    variances: FloatArray  # variances of the noise, (n_items,)
-
-
-def count_sum(noisy: DecodedSum, share: float, weights: FloatArray) -> CountSum:
+def count_sum(noisy: DecodedSum, share: float, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return the noisy count of each item over all devices, from the sum over the fraction `share` that reported.
 
     `weights` are the item weights that devices multiplied their counts by.
     """
     deviations = np.maximum(deviation_of(noisy) / (share * weights), SMALLEST_DEVIATION)
-    return CountSum(noisy.values / (share * weights), deviations**2)
+    return noisy.values / (share * weights), deviations**2
 
 
-def popularity_of(counts: CountSum, public: ItemColumns) -> Popularity:
-    """Return the posterior means of the counts, and the columns that predict further properties of an item.
+def popularity_of(sums: FloatArray, variances: FloatArray, public: ItemColumns) -> Popularity:
+    """Return the posterior means of noisy counts, and the columns that predict further properties of an item.
 
     The columns are an intercept, the public columns of the item, its log-popularity and the square of that.
     """
     columns = np.concatenate([public.taste, public.details], axis=1)
-    found = count_posterior(counts.sums, np.sqrt(counts.variances), columns)
+    found = count_posterior(sums, np.sqrt(variances), columns)
     popularity = (found.log_mean - found.log_mean.mean())[:, None]
     squared = popularity**2 - np.mean(popularity**2)
     parts = [np.ones_like(popularity), public.taste, popularity, squared, public.details]
     return Popularity(found.mean, found.log_mean, np.concatenate(parts, axis=1))
 
 
-class Moments(NamedTuple):
-    """The mean and covariance over people of descriptions, the vectors that summarize a person's items."""
-
-    mean: FloatArray  # (L,)
-    covariance: FloatArray  # (L, L)
-
-
-def moments_of(noisy: DecodedSum, length: int, survivors: int) -> Moments:
-    """Return the mean and covariance of descriptions of `length` numbers.
-
-    `noisy` is the sum of the moments blocks of `survivors` devices.
-    """
+def moments_of(noisy: DecodedSum, length: int, survivors: int) -> tuple[FloatArray, FloatArray]:
+    """Return the mean (L,) and covariance (L, L) over people of descriptions of `length` L, from their noisy sum."""
     averages = noisy.values / survivors
     mean = averages[:length]
-    return Moments(mean, symmetric(averages[length:], length) - np.outer(mean, mean))
+    return mean, symmetric(averages[length:], length) - np.outer(mean, mean)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,11 +76,7 @@ class ItemSum:
 def item_sum(
     block: Block, noisy: DecodedSum, curvature: DecodedSum, weights: FloatArray, counts: FloatArray, share: float
 ) -> ItemSum:
-    """Return the sum of an item block over all devices, from the sum over the fraction `share` that reported.
-
-    `noisy` is the sum of `block`, `curvature` the sum of the curvature block beside it, `weights` are the item weights
-    of `block`, and `counts` the ratings per item.
-    """
+    """Return the sum of an item block over all devices, from the sum over the fraction `share` that reported."""
     means = curvature.values / (share * counts.sum())
     half = len(means) // 2
     rank = int(np.sqrt(2 * half))  # rank (rank + 1) / 2 numbers in each half
@@ -110,11 +89,7 @@ def item_sum(
 
 
 def audience_means(noisy: ItemSum, counts: FloatArray, prior_columns: FloatArray) -> FloatArray:
-    """Return the audience of each item, `(n_items, K)`: the posterior mean of the descriptions of its raters.
-
-    `noisy` is the sum of an audience block, `counts` has the ratings per item, and `prior_columns` the columns from
-    which the prior predicts audiences.
-    """
+    """Return the audience of each item, `(n_items, K)`: the posterior mean of the descriptions of its raters."""
     width, rank = noisy.sums.shape[1], len(noisy.mean_weight)
     weight = float(np.trace(noisy.mean_weight)) / rank
     noise = RowNoise(

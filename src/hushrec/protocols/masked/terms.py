@@ -23,10 +23,7 @@ from hushrec.protocols.masked.secagg.roster import Rules
 
 @dataclass(frozen=True)
 class MaskedTerms:
-    """The terms of a masked run: the plan with its noise, and the rules of secure aggregation.
-
-    The terms are public, and the same for every device.
-    """
+    """The public terms of a masked run: the plan with its noise, and the rules of secure aggregation."""
 
     priced: PricedPlan
     rules: Rules
@@ -84,10 +81,7 @@ class MaskedTerms:
         return digest(TERMS_LABEL, *self._parts())
 
     def table_size(self, round_number: int) -> int:
-        """Return the number of integers in a table of this round, counted from 1.
-
-        Raise `RemoteProtocolError` if the plan does not have the round.
-        """
+        """Return the number of integers in a table of this round, from 1 on; refuse a round that the plan lacks."""
         if not 1 <= round_number <= len(self.priced.codes):
             raise RemoteProtocolError(f"round_number must be from 1 to {len(self.priced.codes)}, got {round_number}.")
         return sum(code.size for code in self.priced.codes[round_number - 1])
@@ -113,10 +107,7 @@ def _is_possible(code: BlockCode, epsilon: float) -> bool:
 
 
 def _block_bytes(block: Block, code: BlockCode) -> bytes:
-    """Return the bytes that represent a block in the hash: name, shape, clip, share, and the numbers of its code.
-
-    Name and shape are preceded by their length.
-    """
+    """Return the bytes that represent a block in the hash; name and shape are preceded by their length."""
     name = block.name.encode()
     return b"".join(
         (

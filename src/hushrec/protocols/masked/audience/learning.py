@@ -5,32 +5,23 @@ from collections.abc import Sequence
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.models.audience_predictor import AudiencePredictor, ItemTable
 from hushrec.models.gaussian_process import Ratings
-from hushrec.models.predictor import Arrays
 from hushrec.protocols.masked.audience.device import round_entries
 from hushrec.protocols.masked.audience.plan import choose_plan
 from hushrec.protocols.masked.audience.server import AudienceLearner
 from hushrec.protocols.masked.audience.table import RANKING_SHAPE, AudienceTable
-from hushrec.protocols.masked.device import Entries
+from hushrec.protocols.masked.encoding import Entries
 from hushrec.protocols.masked.evaluation import NO_RATINGS, Held
 from hushrec.protocols.masked.learning import Learning
 from hushrec.protocols.masked.plan import Block, Plan
-from hushrec.protocols.masked.table import table_in
 
 
 class AudienceLearning(Learning):
-    """The `Learning` of model `audience`, which learns the popularity and the audience of each item from noisy sums.
+    """The `Learning` of model `audience`, which learns the popularity and the audience of each item."""
 
-    The audience of an item is the mean of the vectors that describe the people who chose it.
-    """
+    table, learner, item_table, predicting = AudienceTable, AudienceLearner, ItemTable, AudiencePredictor
 
     def choose_plan(self, devices: int, mu: float) -> Plan:
         return choose_plan(devices, self.columns.n_items, self.columns.taste.shape[1], mu)
-
-    def make_learner(self, plan: Plan, devices: int) -> AudienceLearner:
-        return AudienceLearner(self.columns, plan, devices)
-
-    def table_from(self, published: Arrays) -> AudienceTable:
-        return table_in(AudienceTable, published)
 
     def entries(
         self,
@@ -60,7 +51,3 @@ class AudienceLearning(Learning):
             ),
             ratings,
         )
-
-    @staticmethod
-    def predictor_from(arrays: Arrays, ratings: Ratings) -> AudiencePredictor:
-        return AudiencePredictor(ItemTable(*(arrays[name] for name in ItemTable._fields)), ratings)

@@ -30,11 +30,7 @@ def first_columns(n_taste: int) -> int:
 
 
 def choose_plan(devices: int, n_items: int, n_taste: int, mu: float) -> Plan:
-    """Return the plan for this number of devices, items and taste columns at the budget μ; all arguments are public.
-
-    With many devices or a large budget, the plan has a second pass, in which people are described by the audiences of
-    the items that they chose.
-    """
+    """Return the plan for this number of devices, items and taste columns at the budget μ; all arguments are public."""
     strength = fleet_strength(devices, mu)
     widths = WIDTHS[max(start for start in WIDTHS if start <= strength)]
     passes, columns = len(widths), first_columns(n_taste)

@@ -23,12 +23,11 @@ from hushrec.protocols.masked.audience import constants
 from hushrec.protocols.masked.audience.plan import AUDIENCE_CLIP, COUNTS_CLIP, first_columns
 from hushrec.protocols.masked.audience.table import AudienceTable
 from hushrec.protocols.masked.encoding import DecodedSum
-from hushrec.protocols.masked.learner import Learner
+from hushrec.protocols.masked.learning import Learner
 from hushrec.protocols.masked.plan import AUDIENCE, COUNTS, MOMENTS, curvature_of
 from hushrec.protocols.masked.posteriors import pool, weighted_covariance
 from hushrec.protocols.masked.sums import (
     TINY,
-    CountSum,
     ItemSum,
     audience_means,
     count_sum,
@@ -101,33 +100,32 @@ class AudienceLearner(Learner[Learned]):
     def _learn(self, sums: Mapping[str, DecodedSum], survivors: int) -> Learned:
         share, learned = survivors / self.devices, self.learned
         if COUNTS in sums:
-            learned = self._learn_counts(learned, count_sum(sums[COUNTS], share, self.table().count_weights))
+            learned = self._learn_counts(learned, *count_sum(sums[COUNTS], share, self.table().count_weights))
         if MOMENTS in sums:
             learned = self._learn_moments(learned, sums[MOMENTS], survivors)
         if AUDIENCE in sums:
             learned = self._learn_audience(learned, self._audience_sum(learned, sums, share))
         return learned
 
-    def _learn_counts(self, learned: Learned, noisy: CountSum) -> Learned:
+    def _learn_counts(self, learned: Learned, sums: FloatArray, variances: FloatArray) -> Learned:
         """Return `learned` with the popularity estimated from these counts and earlier ones, weighted by precision.
 
         Clipping reduces all counts of a round by about the same factor, which depends on the round's item weights. So
         the new counts are first scaled to the same total as the earlier ones.
         """
         if learned.count_variances.any():
-            before, now = learned.count_sums.sum(), noisy.sums.sum()
+            before, now = learned.count_sums.sum(), sums.sum()
             factor = np.clip(before / now, 1 / MOST_OFF, MOST_OFF) if min(before, now) > 0 else 1.0
-            estimates = [learned.count_sums, factor * noisy.sums]
-            noisy = CountSum(*pool(estimates, [learned.count_variances, factor**2 * noisy.variances]))
-        learned = replace(learned, count_sums=noisy.sums, count_variances=noisy.variances)
-        return replace(learned, **popularity_of(noisy, self.item_columns)._asdict())
+            estimates = [learned.count_sums, factor * sums]
+            sums, variances = pool(estimates, [learned.count_variances, factor**2 * variances])
+        found = popularity_of(sums, variances, self.item_columns)
+        return replace(learned, count_sums=sums, count_variances=variances, **found._asdict())
 
     def _learn_moments(self, learned: Learned, noisy: DecodedSum, survivors: int) -> Learned:
         """Return `learned` with the parameters that describe a person in the next audience block.
 
-        `noisy` is the sum of moments blocks over `survivors` devices. The parameters project the mean of the person's
-        item columns and the log of the number of items onto the directions of largest variance, each scaled to
-        variance 1.
+        The parameters project the mean of the person's item columns and the log of the number of items onto the
+        directions of largest variance, each scaled to variance 1.
         """
         length = learned.columns.shape[1] + 1
         mean, covariance = moments_of(noisy, length, survivors)
@@ -147,9 +145,8 @@ class AudienceLearner(Learner[Learned]):
         """Return the sum of the audience block, with the estimated effect of clipping limited to a plausible range.
 
         Clipping multiplies the entries of a person with h items by about C₁/√h in the counts and by about C₂/√(hK) in
-        the audience block, where C₁ and C₂ are the clips of the two blocks. The second factor
-        divided by the first is about C₂/(C₁√K) for any h; an estimate far from that is due to noise. `share` is the
-        fraction of all devices that reported.
+        the audience block, where C₁ and C₂ are the clips of the two blocks. The second factor divided by the first is
+        about C₂/(C₁√K) for any h; an estimate far from that is due to noise.
         """
         curvature = sums[curvature_of(AUDIENCE)]
         found = item_sum(self.block(AUDIENCE), sums[AUDIENCE], curvature, self.table().weights, learned.counts, share)
@@ -159,10 +156,7 @@ class AudienceLearner(Learner[Learned]):
         return replace(found, mean_weight=weight, squared_weight=squared)
 
     def _learn_audience(self, learned: Learned, noisy: ItemSum) -> Learned:
-        """Return `learned` with the audience of each item, and the item columns for the next descriptions.
-
-        `noisy` is the sum of an audience block.
-        """
+        """Return `learned` with the audience of each item, and the item columns for the next descriptions."""
         found = audience_means(noisy, learned.counts, learned.prior_columns)
         centred = found - np.average(found, axis=0, weights=learned.counts)
         size = np.sqrt(max(float(np.mean(np.average(centred**2, axis=0, weights=learned.counts))), TINY))
@@ -180,11 +174,7 @@ class AudienceLearner(Learner[Learned]):
         return self._place(learned)
 
     def _place(self, learned: Learned) -> Learned:
-        """Return `learned` with the arrays that scores need.
-
-        These are the positions of items in the kernel (`places`), the density of all ratings there (`crowd`), and the
-        features of items.
-        """
+        """Return `learned` with what scores need: `places` in the kernel, the density there (`crowd`) and features."""
         from hushrec.models.audience import crowd_density
 
         counts = learned.counts
@@ -198,10 +188,7 @@ class AudienceLearner(Learner[Learned]):
         return replace(learned, places=places, crowd=crowd, features=self._features(learned))
 
     def _features(self, learned: Learned) -> FloatArray:
-        """Return the item features for which people have preferences, `(n_features, n_items)`.
-
-        They are the first `MOST_FEATURES` principal components of audiences, public columns and popularity.
-        """
+        """Return the first `MOST_FEATURES` principal components of all item columns, `(n_features, n_items)`."""
         counts = learned.counts
         parts = [
             constants.AUDIENCE_FEATURE * learned.audiences,
