@@ -125,14 +125,6 @@ def read_pairs(data: RatingTable) -> tuple[pl.Series, pl.Series]:
     return chosen.users, chosen.items
 
 
-def read_sparse(matrix: SparseMatrix) -> tuple[IntArray, IntArray, npt.NDArray[np.float64]]:
-    """Return rows, columns and values of a matrix's stored entries; entries at the same position are added up."""
-    entries = matrix.tocsr().tocoo()
-    if entries.nnz == 0:
-        raise DataError("a sparse matrix of ratings must have at least one stored entry, got none.")
-    return entries.row.astype(np.int64), entries.col.astype(np.int64), entries.data.astype(np.float64)
-
-
 def positions(ids: Iterable[str], known: Sequence[str]) -> IntArray:
     """Return the position of each id among the known ids, or -1 if it is unknown."""
     places = {name: place for place, name in enumerate(known)}

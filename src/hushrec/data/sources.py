@@ -23,7 +23,7 @@ from hushrec.data.columns import (
     read_values,
     without_missing,
 )
-from hushrec.data.frames import RatingTable, SparseMatrix, positions, read_frame, read_sparse
+from hushrec.data.frames import RatingTable, SparseMatrix, positions, read_frame
 from hushrec.data.items import read_items
 from hushrec.data.ratings import Catalogue, FloatArray, Ratings, Scale, index_ids
 from hushrec.data.synthetic import from_name as synthetic_from_name
@@ -196,7 +196,10 @@ def _from_memory(data: RatingTable | SparseMatrix, items: str | Path | RatingTab
         return _from_table("ratings", read_frame(data), items, form)
     if form.columns is not None or form.missing is not None:
         raise DataError("columns and missing must not be given for a sparse matrix. Leave them out.")
-    users, columns, numbers = read_sparse(data)
+    entries = data.tocsr().tocoo()  # adds up entries at the same position
+    if entries.nnz == 0:
+        raise DataError("a sparse matrix of ratings must have at least one stored entry, got none.")
+    users, columns, numbers = entries.row.astype(np.int64), entries.col.astype(np.int64), entries.data.astype(float)
     user_ids, item_ids = ([str(place) for place in range(size)] for size in data.shape)
     catalogue = Catalogue(item_ids, None, None, np.arange(len(item_ids)), n_unlisted=0)
     titles, attributes, catalogue = (None, None, catalogue) if items is None else read_items(items, item_ids)

@@ -28,8 +28,7 @@ def random_split(n_ratings: int, seed: int, test_share: float = 0.2) -> Split:
     The rows are permuted by `numpy.random.default_rng(seed).permutation(n_ratings)`; the last ones are for testing.
     """
     order = np.random.default_rng(_check_seed(seed)).permutation(n_ratings)
-    n_test = _n_held_out(n_ratings, test_share, "test_share")
-    return Split(order[: n_ratings - n_test], order[n_ratings - n_test :])
+    return _hold_out_last(order, test_share, "test_share")
 
 
 def everything(n_ratings: int) -> Split:
@@ -40,9 +39,7 @@ def everything(n_ratings: int) -> Split:
 def validation_split(split: Split, seed: int, share: float = 0.2) -> Split:
     """Split the *training* part again: `test` of the result is the validation part, a fraction `share` of the rows."""
     order = np.random.default_rng([_check_seed(seed), 1]).permutation(len(split.train))
-    n_validation = _n_held_out(len(split.train), share, "share")
-    rows = split.train[order]
-    return Split(rows[: len(rows) - n_validation], rows[len(rows) - n_validation :])
+    return _hold_out_last(split.train[order], share, "share")
 
 
 def leave_one_out(ratings: Ratings, seed: int) -> Split:
@@ -52,9 +49,7 @@ def leave_one_out(ratings: Ratings, seed: int) -> Split:
     _, first = np.unique(users, return_index=True)
     counts = np.bincount(users, minlength=ratings.n_users)
     held_out = shuffled[first[counts[users[first]] >= 2]]
-    is_train = np.ones(ratings.n_ratings, dtype=bool)
-    is_train[held_out] = False
-    return Split(np.flatnonzero(is_train), held_out)
+    return Split(np.setdiff1d(np.arange(ratings.n_ratings), held_out), held_out)
 
 
 def k_fold(n_ratings: int, k: int, seed: int) -> list[Split]:
@@ -67,9 +62,7 @@ def k_fold(n_ratings: int, k: int, seed: int) -> list[Split]:
 
 def time_split(ratings: Ratings, test_share: float = 0.2) -> Split:
     """Return a split that holds out the latest fraction `test_share` of all ratings; ties keep the file's order."""
-    order = np.argsort(_times_of(ratings), kind="stable")
-    n_test = _n_held_out(ratings.n_ratings, test_share, "test_share")
-    return Split(order[: ratings.n_ratings - n_test], order[ratings.n_ratings - n_test :])
+    return _hold_out_last(np.argsort(_times_of(ratings), kind="stable"), test_share, "test_share")
 
 
 def leave_last_out(ratings: Ratings) -> Split:
@@ -138,10 +131,13 @@ def _check_seed(seed: int) -> int:
     return seed
 
 
-def _n_held_out(n_rows: int, share: float, name: str) -> int:
+def _hold_out_last(rows: IntArray, share: float, name: str) -> Split:
+    """Return a split that holds out the last rows, a fraction `share`; `name` is the name of that parameter."""
     if not 0 < share < 1:
         raise ParameterError(f"{name} must lie between 0 and 1, got {share}.")
-    n_held_out = n_rows - int((1 - share) * n_rows)
-    if not 0 < n_held_out < n_rows:
-        raise ParameterError(f"{name} must leave ratings in both parts, but {share} of {n_rows} leaves one part empty.")
-    return n_held_out
+    n_train = int((1 - share) * len(rows))
+    if not 0 < n_train < len(rows):
+        raise ParameterError(
+            f"{name} must leave ratings in both parts, but {share} of {len(rows)} leaves one part empty."
+        )
+    return Split(rows[:n_train], rows[n_train:])

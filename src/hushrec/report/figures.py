@@ -6,6 +6,7 @@ also shows the non-private protocol, ISGLD, and fake errors of unbounded range (
 set, with one curve per ε_I. Our figures follow this description.
 """
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from hushrec.report.tables import baseline_lines, baseline_name
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+NAMES = {"epsilon_i": "ε_I", "epsilon_g": "ε_g"}
 LINE = 1.6
 NESTED = (5.2, 3.8, 2.4, 1.0)  # line widths of curves that may coincide, so that each shows below the next
 LEVEL_COLOURS = ("#0b62a4", "#00795a", "#8a6500", "#a8407f")  # from the weakest privacy to the strongest
@@ -29,26 +31,22 @@ def paper_figures(study: Study) -> dict[str, tuple[str, plots.Drawing]]:
     shared = [setting for setting in study.settings if setting.curve and not _on_the_grid(setting)]
     if study.measure == "auc":
         levels = {setting.levels["epsilon_i"] for setting in study.settings if "epsilon_i" in setting.levels}
-        return (
-            {"task2": ("Quality of the ranking by round: ε_I varies", _ranking_panel(study))} if len(levels) > 1 else {}
-        )
+        if len(levels) < 2:
+            return {}
+        return {"task2": ("Quality of the ranking by round: ε_I varies", _ranking_panel(study))}
     mixed = [setting for setting in study.settings if setting.groups]
     if mixed:
         return {"groups": ("Error of the people with each budget", _group_panel(study, mixed[0]))}
-    fixed = {name: _levels(grid, name) for name in ("epsilon_i", "epsilon_g")}
-    pairs = {(setting.levels["epsilon_i"], setting.levels["epsilon_g"]) for setting in grid}
-    n_cells = len(fixed["epsilon_i"]) * len(fixed["epsilon_g"])
+    pairs = {tuple(setting.levels[name] for name in NAMES) for setting in grid}
+    n_cells = math.prod(len(_levels(grid, name)) for name in NAMES)
     if len(grid) < 4 or not len(grid) == len(pairs) == n_cells:
         return {}
     return {
-        "task1-epsilon-g": (
-            "Error of predicted ratings by round: ε_g varies, ε_I is fixed in each panel",
-            _panels(study, grid, shared, "epsilon_i", "epsilon_g"),
-        ),
-        "task1-epsilon-i": (
-            "Error of predicted ratings by round: ε_I varies, ε_g is fixed in each panel",
-            _panels(study, grid, shared, "epsilon_g", "epsilon_i"),
-        ),
+        f"task1-{varied.replace('_', '-')}": (
+            f"Error of predicted ratings by round: {NAMES[varied]} varies, {NAMES[fixed]} is fixed in each panel",
+            _panels(study, grid, shared, fixed, varied),
+        )
+        for fixed, varied in (("epsilon_i", "epsilon_g"), ("epsilon_g", "epsilon_i"))
     }
 
 
@@ -58,9 +56,6 @@ def _on_the_grid(setting: Setting) -> bool:
 
 def _levels(settings: Sequence[Setting], name: str) -> list[float]:
     return sorted({setting.levels[name] for setting in settings}, reverse=True)
-
-
-NAMES = {"epsilon_i": "ε_I", "epsilon_g": "ε_g"}
 
 
 def _panels(study: Study, grid: Sequence[Setting], shared: Sequence[Setting], fixed: str, varied: str) -> plots.Drawing:

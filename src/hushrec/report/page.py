@@ -63,27 +63,24 @@ def write_report(
         command = f"hushrec report {shlex.join(source.name or '.' for source in sources)}"
     made = f"Written on {stamp()['date']} by hushrec {stamp()['hushrec']}: {command}"
     text = make_page(studies, drawn, title=title, sections=sections, figures=more_figures, made=made)
-    written, exports = [], []
+    contents: dict[Path, bytes] = {}
+    for number, (study, figures) in enumerate(zip(studies, drawn, strict=True), start=1):
+        start = "" if len(drawn) == 1 else f"{number}-"
+        for name, (_, drawing) in figures.items():
+            contents |= {folder / f"{start}{name}.svg": drawing.encode(), folder / f"{start}{name}.pdf": drawing.pdf}
+        contents[folder / f"{start}table.csv"] = as_csv(study).encode()
+        contents[folder / f"{start}table.tex"] = as_latex(study).encode()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for number, (study, figures) in enumerate(zip(studies, drawn, strict=True), start=1):
-            start = "" if len(drawn) == 1 else f"{number}-"
-            for name, (_, drawing) in figures.items():
-                written.append(_write(folder / f"{start}{name}.svg", drawing.encode()))
-                exports.append(_write(folder / f"{start}{name}.pdf", drawing.pdf))
-            exports.append(_write(folder / f"{start}table.csv", as_csv(study).encode()))
-            exports.append(_write(folder / f"{start}table.tex", as_latex(study).encode()))
+        for file, content in contents.items():
+            file.write_bytes(content)
         path.write_text(text, "utf-8")
     except OSError as error:
         raise RunError(
             f"the path {path} must be writable for the report ({error.strerror or error}). Choose another path."
         ) from None
-    return Report(path, written, exports, studies)
-
-
-def _write(file: Path, content: bytes) -> Path:
-    file.write_bytes(content)
-    return file
+    written = [file for file in contents if file.suffix == ".svg"]
+    return Report(path, written, [file for file in contents if file not in written], studies)
 
 
 def study_plots(study: Study) -> Figures:

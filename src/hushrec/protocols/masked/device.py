@@ -35,6 +35,16 @@ def check_profile(items: IntArray, values: FloatArray, n_items: int) -> None:
         raise ParameterError(f"values of a profile must be ratings from {LOWEST:g} to {HIGHEST:g}.")
 
 
+def item_block(block: Block, items: IntArray, entries: FloatArray, scores: FloatArray) -> dict[str, Entries]:
+    """Return a device's entries of an item block, one row of `entries` per item, and of its curvature block."""
+    from hushrec.protocols.masked.blocks import curvature_entries, norm_of  # compiled: imported where it is used
+
+    width = len(entries) // len(items)
+    places = (items[:, None] * width + np.arange(width)).ravel()
+    curvature = curvature_entries(norm_of(entries), block.clip, len(items), scores)
+    return {block.name: Entries(entries, places), curvature_of(block.name): Entries(curvature)}
+
+
 def round_entries(
     blocks: Sequence[Block],
     table: PublicTable,
@@ -58,16 +68,12 @@ def round_entries(
         )
     if len(items) == 0:
         return [Entries(np.zeros(block.size)) for block in blocks]
-    names = [block.name for block in blocks]
+    names = {block.name: block for block in blocks}
     found: dict[str, Entries] = {}
 
     def add_items(name: str, own: FloatArray, weights: FloatArray, scores: FloatArray) -> None:
         entries = block_maths.item_entries(items, own, weights, scores)
-        places = (items[:, None] * len(scores) + np.arange(len(scores))).ravel()
-        found[name] = Entries(entries, places)
-        clip = next(block.clip for block in blocks if block.name == name)
-        curvature = block_maths.curvature_entries(block_maths.norm_of(entries), clip, len(items), scores)
-        found[curvature_of(name)] = Entries(curvature)
+        found.update(item_block(names[name], items, entries, scores))
 
     ones = np.ones(len(items))
     if COUNTS in names:
@@ -83,7 +89,7 @@ def round_entries(
                 description, table.description_centre, table.description_map, CONSTANTS.audience_limit
             )
             add_items(AUDIENCE, ones, table.weights, scores)
-    if {BIAS, FACTORS, PRIOR, EVALUATION} & set(names):
+    if {BIAS, FACTORS, PRIOR, EVALUATION} & names.keys():
         rows, residuals = table.rows[items], values - table.offsets[items]
         mean, covariance = gp.taste_posterior(rows, residuals, 1 / table.variances[items])
         left = gp.held_out_residuals(rows, residuals, mean, covariance)

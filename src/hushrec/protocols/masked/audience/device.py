@@ -7,9 +7,9 @@ import numpy as np
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.protocols.masked.audience.constants import PROFILE_OFFSET, USUAL_LOG_PROFILE
 from hushrec.protocols.masked.audience.table import AudienceTable
-from hushrec.protocols.masked.device import check_profile
+from hushrec.protocols.masked.device import check_profile, item_block
 from hushrec.protocols.masked.encoding import Entries
-from hushrec.protocols.masked.plan import AUDIENCE, COUNTS, MOMENTS, Block, curvature_of
+from hushrec.protocols.masked.plan import AUDIENCE, COUNTS, MOMENTS, Block
 
 
 def round_entries(blocks: Sequence[Block], table: AudienceTable, items: IntArray, values: FloatArray) -> list[Entries]:
@@ -23,19 +23,15 @@ def round_entries(blocks: Sequence[Block], table: AudienceTable, items: IntArray
     check_profile(items, values, table.n_items)
     if len(items) == 0:
         return [Entries(np.zeros(block.size)) for block in blocks]
-    clips = {block.name: block.clip for block in blocks}
+    names = {block.name: block for block in blocks}
     found: dict[str, Entries] = {}
-    if COUNTS in clips:
+    if COUNTS in names:
         found[COUNTS] = Entries(table.count_weights[items], items)
-    if MOMENTS in clips:
+    if MOMENTS in names:
         description = block_maths.describe(items, table.columns, 1.0, PROFILE_OFFSET, USUAL_LOG_PROFILE)
         found[MOMENTS] = Entries(block_maths.moment_entries(description))
-    if AUDIENCE in clips:
+    if AUDIENCE in names:
         rows = maths.describe_without_each(items, table.asked)
         entries = block_maths.row_entries(items, table.weights, rows)
-        places = (items[:, None] * rows.shape[1] + np.arange(rows.shape[1])).ravel()
-        found[AUDIENCE] = Entries(entries, places)
-        norm = block_maths.norm_of(entries)
-        curvature = block_maths.curvature_entries(norm, clips[AUDIENCE], len(items), np.ones(1))
-        found[curvature_of(AUDIENCE)] = Entries(curvature)
-    return [found[block.name] for block in blocks]
+        found |= item_block(names[AUDIENCE], items, entries, np.ones(1))
+    return [found[name] for name in names]
