@@ -42,7 +42,6 @@ class Scale:
 
     @classmethod
     def parse(cls, text: str) -> "Scale":
-        """Return the scale written as `MIN,MAX`, such as `1,5`."""
         try:
             low, high = (float(part) for part in text.split(","))
         except ValueError:
@@ -66,11 +65,9 @@ class Scale:
         return np.asarray((array >= self.low) & (array <= self.high))
 
     def to_unit(self, values: npt.ArrayLike) -> FloatArray:
-        """Map ratings linearly from the scale low..high to 1..5."""
         return to_unit(values, self.low, self.high)
 
     def from_unit(self, values: npt.ArrayLike) -> FloatArray:
-        """Map ratings linearly from 1..5 back to the scale low..high."""
         return from_unit(values, self.low, self.high)
 
 

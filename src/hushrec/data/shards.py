@@ -198,7 +198,6 @@ class Shards:
         )
 
     def read(self, first: int, stop: int) -> Profiles:
-        """Return the ratings of people `first` … `stop` − 1."""
         shards = range(int(np.searchsorted(self.borders, first, "right")) - 1, int(np.searchsorted(self.borders, stop)))
         frames = [self._slice(shard, first, stop) for shard in shards]
         frame = pl.concat(frames) if len(frames) > 1 else frames[0]
@@ -215,7 +214,6 @@ class Shards:
 
 
 def _known(frame: pl.DataFrame) -> tuple[list[str], list[str] | None, pl.DataFrame | None]:
-    """Return the ids, titles and attributes of the items in a frame."""
     attributes = frame.drop([name for name in OWN_COLUMNS if name in frame.columns])
     titles = frame["title"].to_list() if "title" in frame.columns else None
     return frame["id"].to_list(), titles, attributes if attributes.width else None

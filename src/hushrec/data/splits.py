@@ -97,7 +97,6 @@ def k_core(ratings: Ratings, *, per_user: int = 5, per_item: int = 5) -> Ratings
 
 
 def _without_absent(ratings: Ratings) -> Ratings:
-    """Return the same ratings without the users and items that have no ratings."""
     users, user_rows = np.unique(ratings.users, return_inverse=True)
     items, item_rows = np.unique(ratings.items, return_inverse=True)
     return replace(

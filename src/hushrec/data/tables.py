@@ -60,7 +60,6 @@ class Table:
 
     @property
     def all_lines(self) -> IntArray:
-        """The line number of every row."""
         return np.arange(len(self.frame)) + self.first_line if self.lines is None else self.lines
 
     def first_row(self) -> list[str]:
@@ -72,7 +71,6 @@ class Table:
         return Table(self.path, self.frame[1:], self.names, self.all_lines[1:], self.first_line)
 
     def rows(self, kept: pl.Series) -> "Table":
-        """Return the rows where `kept` is true, with their line numbers."""
         lines = self.all_lines[kept.to_numpy()]
         return Table(self.path, self.frame.filter(kept), self.names, lines, self.first_line)
 

@@ -22,7 +22,6 @@ class Block(NamedTuple):
 
     @property
     def next_line(self) -> int:
-        """The number of the line after this block."""
         return self.first_line + self.data.count(b"\n") + 1
 
 

@@ -59,7 +59,6 @@ class DataTable(_Table):
 
     @property
     def reading(self) -> dict[str, Any]:
-        """The options for reading the data that are given in the file."""
         return self.model_dump(exclude_none=True, exclude={"set"})
 
 

@@ -69,7 +69,6 @@ class Grid:
 
     @staticmethod
     def load(path: str | Path) -> "Grid":
-        """Return the grid that `save` wrote to a file."""
         with np.load(path, allow_pickle=False) as file:
             n_users, n_items = (int(number) for number in file["shape"])
             users = file["users"].astype(np.int64)
@@ -287,7 +286,6 @@ def _pieces(order: Sequence[int], size: int) -> Iterator[Sequence[int]]:
 
 
 def _versions() -> dict[str, str]:
-    """Return the versions of Python and the installed numerical packages by name."""
     found = {"python": platform.python_version()}
     for name in ("torch", "triton", "numpy", "scipy"):
         try:

@@ -199,7 +199,6 @@ def _work_on(ratings: Ratings, plan: Plan) -> Record:
 
 
 def _plan_key(prepared: Prepared, plan: Plan) -> str:
-    """Return a hash of everything that determines the result of a plan."""
     content = repr([_plain_plan(plan), plan.settings.seed, plan.settings.split_seed, prepared.ratings.checksum])
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 

@@ -130,7 +130,6 @@ def make_page(
 
 
 def _beside(name: str) -> str:
-    """Return the text of a file in this package's folder."""
     return files("hushrec.report").joinpath(name).read_text("utf-8")
 
 

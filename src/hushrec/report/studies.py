@@ -97,7 +97,6 @@ class Study:
         return difference if self.larger_is_better else -difference
 
     def beats(self, setting: Setting) -> bool:
-        """Return whether a setting is better than the best baseline."""
         return self.gain(setting) > 0
 
 
@@ -193,7 +192,6 @@ def _made_by(records: Sequence[dict[str, Any]]) -> str:
 
 
 def _baselines(records: Sequence[dict[str, Any]]) -> dict[str, dict[str, list[float]]]:
-    """Return the metrics of each baseline by name, with one number per split."""
     splits = list({record["split_seed"]: record["baselines"] for record in records}.values())
     return {
         name: {measure: [float(split[name][measure]) for split in splits] for measure in table}

@@ -99,7 +99,6 @@ class Attempt:
         self._cohort_of(device).check(device, message)
 
     def number_of(self, device: bytes) -> int:
-        """Return the index of this device's cohort in `cohorts`."""
         return self.cohorts.index(self._cohort_of(device))
 
     def receive_sum(self, devices: Sequence[bytes], total: Table) -> None:

@@ -75,7 +75,6 @@ class Learner(ABC, Generic[LearnedT]):
         return 0.0
 
     def block(self, name: str) -> Block:
-        """Return the block called `name` in the plan of the next round."""
         return next(block for block in self.plan.rounds[self.round_number].blocks if block.name == name)
 
     def state(self) -> Arrays:

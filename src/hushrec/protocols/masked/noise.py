@@ -50,7 +50,6 @@ class DiscreteGaussian:
     _tables: tuple[_Table, ...] = field(repr=False)  # of x₁, of x₂, …; empty for variance 0
 
     def draw(self, size: int, /, *, rng: RandomStream) -> IntArray:
-        """Return `size` independent draws."""
         total = np.zeros(size, dtype=np.int64)
         for place, table in enumerate(self._tables):
             total += RADIX**place * _invert(table, size, rng)

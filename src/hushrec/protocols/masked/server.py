@@ -98,7 +98,6 @@ class GpLearner(Learner[Learned]):
         )
 
     def table(self) -> PublicTable:
-        """Return the public table for the next round or, after the last round, the final public table."""
         learned = self.learned
         rows = multiply(np.ascontiguousarray(learned.columns), learned.root)
         spread = weighted_covariance(rows, learned.counts)

@@ -106,5 +106,4 @@ class PublicTable:
 
     @property
     def n_items(self) -> int:
-        """The number of items in the catalogue."""
         return len(self.rows)

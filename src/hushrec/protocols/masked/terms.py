@@ -63,7 +63,6 @@ class MaskedTerms:
 
     @property
     def max_rounds(self) -> int:
-        """The number of rounds of the plan."""
         return len(self.priced.plan.rounds)
 
     @property

@@ -55,7 +55,6 @@ class AudienceTable:
 
     @property
     def n_items(self) -> int:
-        """The number of items in the catalogue."""
         return len(self.weights)
 
     @property
