@@ -6,6 +6,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from hushrec.arrays import FloatArray, IntArray
+from hushrec.budget.accountants import TableAccountant
 from hushrec.budget.events import Event, TablesElsewhere, TableSent
 from hushrec.errors import LocalProtocolError, RemoteProtocolError
 from hushrec.messages import Address
@@ -16,7 +17,7 @@ from hushrec.protocols.masked.device_state import at_rest, attempt_in, make_stat
 from hushrec.protocols.masked.device_table import make_table, stream_number
 from hushrec.protocols.masked.encoding import Entries
 from hushrec.protocols.masked.evaluation import NO_RATINGS, Held, is_held_out
-from hushrec.protocols.masked.learning import Learning, learning_of
+from hushrec.protocols.masked.learning import learning_of
 from hushrec.protocols.masked.messages import Announcement, Partners
 from hushrec.protocols.masked.secagg.primitives import Table
 from hushrec.protocols.masked.secagg.roster import device_name
@@ -69,10 +70,16 @@ class MaskedDevice(DeviceSide):
             raise LocalProtocolError(
                 "a device must have joined the run and fetched the public table before it reports. Fetch the table."
             )
-        maker = _TableMaker(self._terms, self._learning, self._fraction, private, address.attempt)
+        spent, events = spent_in(private.state), tuple[TableSent, ...]()
+
+        def table_of(round_number: int) -> Table:
+            nonlocal spent, events
+            table, spent, events = self._table(private, round_number, address.attempt)
+            return table
+
         own, attempt = private.membership, attempt_in(private.state)
         name, identity = device_name(own.device), Ed25519PrivateKey.from_private_bytes(own.secret)
-        device = rounds.DeviceRound(self._terms, own.run_id, own.server_key, name, identity, maker, state=attempt)
+        device = rounds.DeviceRound(self._terms, own.run_id, own.server_key, name, identity, table_of, state=attempt)
         purpose = Purpose.MASK_KEYS if isinstance(message, Announcement) else Purpose.MASK_SHARES
         stream = private.randomness.stream(purpose, stream_number(address.round_number, address.attempt))
         digest = b"" if private.public is None else published_digest(private.public)
@@ -82,8 +89,35 @@ class MaskedDevice(DeviceSide):
                 f"message must be for the round and attempt of its envelope, {address}, got {device.place}."
                 " The device sends no report."
             )
-        shown: State | None = {} if maker.events else None
-        return Report(reply, make_state(device.state, maker.spent), maker.events, shown=shown)
+        return Report(reply, make_state(device.state, spent), events, shown={} if events else None)
+
+    def _table(
+        self, private: Private, round_number: int, attempt: int
+    ) -> tuple[Table, TableAccountant, tuple[TableSent, ...]]:
+        """Return the table of a round, the cost of the run including it, and what the ledger is charged for it.
+
+        If the budget of the run or the ledger does not allow the cost, the table is zeros with full noise.
+        """
+        priced, before = self._terms.priced, spent_in(private.state)
+        event = priced.table_sent(round_number - 1, self._fraction)
+        can_pay = priced.is_exact or private.ledger.can_pay([event])
+        blocks = self._blocks(private, round_number) if can_pay and len(private.items) else None
+        randomness = private.randomness
+        table, after = make_table(
+            priced, round_number, blocks, before, fraction=self._fraction, randomness=randomness, attempt=attempt
+        )
+        return table, after, (event,) if after is not before and not priced.is_exact else ()
+
+    def _blocks(self, private: Private, round_number: int) -> list[Entries]:
+        """Return the entries of each block; if the run measures its accuracy, some ratings are held out for that."""
+        assert private.public is not None  # as `membership`: checked by `report`
+        assert private.membership is not None
+        plan, items, values, held = self._terms.priced.plan, private.items, private.values, NO_RATINGS
+        if plan.holds_out:
+            is_held = is_held_out(private.membership.device, items, self._terms.n_items)
+            held, items, values = Held(items[is_held], values[is_held]), items[~is_held], values[~is_held]
+        table = self._learning.table_from(private.public)
+        return self._learning.entries(plan.rounds[round_number - 1].blocks, table, items, values, held)
 
     def spent(self, state: State) -> dict[str, float]:
         return {"table": spent_in(state).charged()}
@@ -143,49 +177,3 @@ class MaskedDevice(DeviceSide):
         final = int(public["round_number"]) == self._terms.max_rounds
         learning = self._predicting
         return learning.predictor(learning.table_from(learning.with_new_items(public)), own, final=final)
-
-
-class _TableMaker:
-    """A callable that computes the device's table of a round.
-
-    After a call, `spent` has the cost of the run including this table, and `events` what the ledger is charged for it.
-    If the budget of the run or the ledger does not allow the cost, the table is zeros with full noise.
-    """
-
-    def __init__(self, terms: MaskedTerms, learning: Learning, fraction: float, private: Private, attempt: int) -> None:
-        self._terms, self._learning, self._fraction = terms, learning, fraction
-        self._private, self._attempt = private, attempt
-        self.spent = spent_in(private.state)
-        self.events: tuple[TableSent, ...] = ()
-
-    def __call__(self, round_number: int) -> Table:
-        priced, private, before = self._terms.priced, self._private, self.spent
-        event = priced.table_sent(round_number - 1, self._fraction)
-        can_pay = priced.is_exact or private.ledger.can_pay([event])
-        table, self.spent = make_table(
-            priced,
-            round_number,
-            self._blocks(round_number) if can_pay and len(private.items) else None,
-            before,
-            fraction=self._fraction,
-            randomness=private.randomness,
-            attempt=self._attempt,
-        )
-        self.events = (event,) if self.spent is not before and not priced.is_exact else ()
-        return table
-
-    def _blocks(self, round_number: int) -> list[Entries]:
-        assert self._private.public is not None  # checked by `report`
-        one = self._terms.priced.plan.rounds[round_number - 1]
-        table = self._learning.table_from(self._private.public)
-        (items, values), held = self._parts()
-        return self._learning.entries(one.blocks, table, items, values, held)
-
-    def _parts(self) -> tuple[Held, Held]:
-        """Return the ratings to learn from, and the held-out ratings with which the run measures its accuracy."""
-        items, values, priced = self._private.items, self._private.values, self._terms.priced
-        if not priced.plan.holds_out:
-            return Held(items, values), NO_RATINGS
-        assert self._private.membership is not None  # checked by `report`
-        held = is_held_out(self._private.membership.device, items, self._terms.n_items)
-        return Held(items[~held], values[~held]), Held(items[held], values[held])
