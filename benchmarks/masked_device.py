@@ -128,7 +128,7 @@ class Peers:
         sealed = []
         for sender in senders:
             secrets = self.members[self.entries[sender].device][2]
-            sealed.append(steps.seal_shares(secrets, self.roster, sender, [own], alone, rng=SystemStream())[own])
+            sealed.append(steps.seal_shares(secrets, self.roster, sender, [own], alone, rng=SystemStream())[own].sealed)
         return Partners(bitmap(range(count), count), np.array(senders), tuple(sealed))
 
     def quorum(self) -> Quorum:

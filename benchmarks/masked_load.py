@@ -28,7 +28,7 @@ from service_load import Load, Sender, enrolled, flush_milliseconds, gradient_se
 
 from hushrec import wire
 from hushrec.messages import Address, Envelope
-from hushrec.protocols.masked.messages import SEALED_BYTES, Announcement, MaskedTable, SealedShares
+from hushrec.protocols.masked.messages import COMMITMENTS_BYTES, SEALED_BYTES, Announcement, MaskedTable, SealedShares
 from hushrec.protocols.masked.secagg.device import draw_secrets, make_keys
 from hushrec.protocols.masked.secagg.roster import device_name
 from hushrec.randomness import SystemStream
@@ -67,7 +67,8 @@ class TableSender(Sender):
             return make_keys(draw_secrets(rng=SystemStream()), announcement.digest, device_name(self.name), identity)
         if address.phase == "shares":
             others = np.delete(np.arange(devices), place)
-            return SealedShares(others, (self._rng.bytes(SEALED_BYTES),) * len(others))
+            sealed, commitments = self._rng.bytes(SEALED_BYTES), self._rng.bytes(COMMITMENTS_BYTES)
+            return SealedShares(others, (sealed,) * len(others), (commitments,) * len(others))
         return MaskedTable(self._rng.integers(0, 2**32, size, dtype=np.uint32))
 
 

@@ -9,7 +9,7 @@ server's part is a whole cohort of `cohort` devices, a tenth of which leave afte
 import argparse
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from measure import write_record
 
 from hushrec.budget.gaussian import Cohort, run_mu
+from hushrec.errors import AttemptFailed
 from hushrec.protocols.masked.encoding import add_share, code_block, encode_block
 from hushrec.protocols.masked.secagg import device as steps
 from hushrec.protocols.masked.secagg.roster import Roster, Rules, make_roster, survivors_text
@@ -104,9 +105,14 @@ def prepare(options: argparse.Namespace) -> Any:
     inbox = {}
     for sender in senders:
         drawn = sorted({0, *steps.draw_neighbours(rules, options.devices, sender, rng=rng)[: k - 1]})
-        inbox[sender] = steps.seal_shares(secrets[sender], roster, sender, drawn, rules, rng=rng)[0]
+        inbox[sender] = steps.seal_shares(secrets[sender], roster, sender, drawn, rules, rng=rng)[0].sealed
     code = code_block(options.items * options.columns, 5.0, 0.4, mu=run_mu(8.0, 1e-6), cohort=cohort)
     return world, code, rules, senders, inbox
+
+
+def commitments_of(sealed: dict[int, dict[int, steps.SealedShare]]) -> dict[int, dict[int, bytes]]:
+    """What the server knows of the shares, by sender and recipient."""
+    return {n: {other: made.commitments for other, made in own.items()} for n, own in sealed.items()}
 
 
 def server_round(options: argparse.Namespace) -> dict[str, float]:
@@ -121,7 +127,7 @@ def server_round(options: argparse.Namespace) -> dict[str, float]:
     survivors = list(range(count // 10, count))
     clock, total, held, pairings = Clock(), np.zeros(size, dtype=np.uint32), {}, {}
     for n in survivors:
-        inbox = {other: sealed[other][n] for other in drawn if n in sealed[other]}
+        inbox = {other: sealed[other][n].sealed for other in drawn if n in sealed[other]}
         pairings[n] = steps.accept_partners(roster, n, drawn[n], drawn, inbox, rules)
         held[n] = steps.open_shares(secrets[n], roster, n, inbox)
         table = steps.mask_table(secrets[n], roster, n, pairings[n], np.full(size, n, dtype=np.uint32))
@@ -133,9 +139,40 @@ def server_round(options: argparse.Namespace) -> dict[str, float]:
     with clock.step("verify keys"):
         assert all(entry.is_genuine(ANNOUNCEMENT) for entry in roster.entries)
     with clock.step("unmask"):
-        found = recover_sum(roster, rules, drawn, survivors, total, revealed)
+        found = recover_sum(roster, rules, commitments_of(sealed), survivors, total, revealed)
     assert np.all(found == sum(survivors))
     return {name: spent / len(survivors) for name, spent in clock.spent.items()}
+
+
+def rebuild_times(devices: int = 200, neighbours: int = 100) -> dict[str, float]:
+    """Seconds in which the server rebuilds the secrets of a cohort, or finds that it cannot, with liars of three kinds.
+
+    c_max is a twentieth of the devices, all of whom send a table. `silent` devices do not reply in phase UNMASK.
+    """
+    corrupt, threshold = devices // 20, neighbours // 2 + 1
+    rules, rng = Rules(int(0.8 * devices), corrupt, neighbours, threshold), SystemStream()
+    _, secrets, roster = members(devices)
+    drawn = {n: steps.draw_neighbours(rules, devices, n, rng=rng) for n in range(devices)}
+    sealed = {n: steps.seal_shares(secrets[n], roster, n, drawn[n], rules, rng=rng) for n in range(devices)}
+    held: dict[int, dict[int, bytes]] = {n: {} for n in range(devices)}
+    for n in range(devices):
+        inbox = {other: sealed[other][n].sealed for other in drawn if n in sealed[other]}
+        held[n] = {o: shares.seed_share for o, shares in steps.open_shares(secrets[n], roster, n, inbox).items()}
+    everybody, total = list(range(devices)), np.zeros(1, dtype=np.uint32)
+
+    def spent(liars: int, silent: int) -> float:
+        revealed = {n: held[n] if n >= liars else dict.fromkeys(held[n], bytes(66)) for n in everybody[silent:]}
+        started = time.process_time()
+        with suppress(AttemptFailed):
+            recover_sum(roster, rules, commitments_of(sealed), everybody, total, revealed)
+        return round(time.process_time() - started, 3)
+
+    return {
+        "no liar": spent(0, 0),
+        "c_max liars": spent(corrupt, 0),
+        "everybody lies": spent(devices, 0),
+        "too few shares": spent(0, devices // 2),
+    }
 
 
 def fastest(work: Callable[[], dict[str, float]], turns: int) -> dict[str, float]:
@@ -160,6 +197,7 @@ def main() -> None:
             "settings": vars(options) | {"masks shared": masks, "table bytes": 4 * options.items * options.columns},
             "device milliseconds": of_device | {"total": round(sum(of_device.values()), 2)},
             "server milliseconds per report": of_server | {"total": round(sum(of_server.values()), 2)},
+            "seconds to rebuild the secrets of 200 devices": rebuild_times(),
         },
     )
 

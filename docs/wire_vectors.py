@@ -93,7 +93,10 @@ def masked_messages() -> dict[str, Any]:
         "masked announcement": Announcement(**announced),
         "masked keys": keys[0],
         "masked roster": Roster(raw(found["announcement_digest"]), tuple(keys)),
-        "masked shares": SealedShares(_positions(sent, "recipient"), tuple(raw(one["sealed"]) for one in sent)),
+        "masked shares": SealedShares(
+            _positions(sent, "recipient"),
+            *(tuple(raw(one[name]) for one in sent) for name in ("sealed", "commitments")),
+        ),
         "masked partners": Partners(
             b"\xf0", _positions(received, "sender"), tuple(raw(one["sealed"]) for one in received)
         ),

@@ -90,6 +90,10 @@ class Databases:
         """Whether nobody holds the database any more; a killed process holds no file."""
         return True
 
+    def files(self, folder: Path) -> dict[str, bytes]:
+        """The content of every file of a server's database and folder, by path."""
+        return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
     def final_state(self, folder: Path) -> tuple[bytes, list[tuple[int, int]]]:
         """The item vectors as they are in the database, and how many answers each closed round had."""
         engine = sa.create_engine(self.address(folder).replace("postgresql:", "postgresql+psycopg:"))

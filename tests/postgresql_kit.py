@@ -71,6 +71,12 @@ class PostgresqlDatabases(Databases):
         super().copy(base, folder)
         self._cluster.ask(sa.text(f"CREATE DATABASE {self._name(folder)} TEMPLATE {self._name(base)}"))
 
+    def files(self, folder: Path) -> dict[str, bytes]:
+        """Those of the tables, written out before; the write-ahead log keeps what it has until it is used again."""
+        self._cluster.ask(sa.text("CHECKPOINT"))
+        tables = (path for path in (self._cluster.folder / "data" / "base").rglob("*") if path.is_file())
+        return super().files(folder) | {str(path): self._cluster.read(path) for path in tables}
+
     def is_free(self, folder: Path) -> bool:
         """Whether the connections of a killed server are gone: its process is, they may not be yet."""
         inside = sa.text("SELECT 1 FROM pg_stat_activity WHERE datname = :name")

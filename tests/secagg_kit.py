@@ -8,6 +8,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hushrec.protocols.masked.secagg.device import (
     HeldShares,
     Pairing,
+    SealedShare,
     Secrets,
     accept_partners,
     accept_roster,
@@ -40,7 +41,7 @@ class Party:
     keys: PublicKeys
     own: int = -1
     drawn: tuple[int, ...] = ()
-    sealed: dict[int, bytes] = field(default_factory=dict)
+    sealed: dict[int, SealedShare] = field(default_factory=dict)
     held: dict[int, HeldShares] = field(default_factory=dict)
     pairing: Pairing | None = None
 
@@ -86,9 +87,11 @@ class Cohort:
         for party in alive:
             party.drawn = draw_neighbours(self.rules, len(self.roster), party.own, rng=party.rng)
             party.sealed = seal_shares(party.secrets, self.roster, party.own, party.drawn, self.rules, rng=party.rng)
-        self.drawn = {party.own: party.drawn for party in alive}
+        self.drawn = {
+            party.own: {recipient: made.commitments for recipient, made in party.sealed.items()} for party in alive
+        }
         for party in alive:
-            inbox = {other.own: other.sealed[party.own] for other in alive if party.own in other.sealed}
+            inbox = {other.own: other.sealed[party.own].sealed for other in alive if party.own in other.sealed}
             party.pairing = accept_partners(self.roster, party.own, party.drawn, self.drawn, inbox, self.rules)
             party.held = open_shares(party.secrets, self.roster, party.own, inbox)
 

@@ -62,7 +62,8 @@ def attempt() -> dict[str, Any]:
     drawn = {n: tuple(other for other in range(DEVICES) if other != n) for n in range(DEVICES)}
     sealed = {n: steps.seal_shares(secrets[n], roster, n, drawn[n], RULES, rng=Coefficients(n)) for n in range(DEVICES)}
     pairings = [steps.accept_partners(roster, n, drawn[n], drawn, drawn[n], RULES) for n in range(DEVICES)]
-    inboxes = {n: {other: sealed[other][n] for other in drawn[n]} for n in range(DEVICES)}
+    inboxes = {n: {other: sealed[other][n].sealed for other in drawn[n]} for n in range(DEVICES)}
+    commitments = {n: {other: sealed[n][other].commitments for other in drawn[n]} for n in range(DEVICES)}
     held = {n: steps.open_shares(secrets[n], roster, n, inboxes[n]) for n in range(DEVICES)}
     tables = [steps.mask_table(secrets[n], roster, n, pairings[n], own_tables[n]) for n in range(DEVICES)]
     survivors = [0, 1, 2]
@@ -119,7 +120,8 @@ def attempt() -> dict[str, Any]:
                 ).hex(),
                 "mask_share": held[recipient][sender].mask_share.hex(),
                 "seed_share": held[recipient][sender].seed_share.hex(),
-                "sealed": sealed[sender][recipient].hex(),
+                "sealed": sealed[sender][recipient].sealed.hex(),
+                "commitments": sealed[sender][recipient].commitments.hex(),
             }
             for sender in range(DEVICES)
             for recipient in drawn[sender]
@@ -148,7 +150,7 @@ def attempt() -> dict[str, Any]:
             for owner in sorted(revealed[n])
         ],
         "total": total.tolist(),
-        "sum": recover_sum(roster, RULES, drawn, survivors, total, revealed).tolist(),
+        "sum": recover_sum(roster, RULES, commitments, survivors, total, revealed).tolist(),
     }
 
 

@@ -1,5 +1,6 @@
 """A hostile device of a masked run: refused, passed over, or left out after the attempt that it spoiled."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,11 +16,12 @@ from test_masked_parties import run_of, survivors_of
 from hushrec import Device, wire
 from hushrec.client import Client
 from hushrec.engines.reference import ReferenceEngine
-from hushrec.errors import RemoteProtocolError
+from hushrec.errors import LocalProtocolError, RemoteProtocolError
 from hushrec.messages import Address, Envelope
 from hushrec.protocols.masked.messages import Consent, MaskedTable, SealedShares, Unmasking
 from hushrec.protocols.masked.secagg.roster import PublicKeys, keys_text
 from hushrec.protocols.masked.server_round import ServerRound
+from hushrec.protocols.simulated import simulated_secret
 from hushrec.signing import DeviceKey
 
 pytestmark = OPEN_SOCKETS
@@ -43,12 +45,12 @@ def spoil(client: Client, change: Change) -> None:
 
 def garbage_shares(sent: Any) -> Any:
     """Shares that nobody can open."""
-    return SealedShares(sent.recipients, (bytes(148),) * len(sent.sealed)) if isinstance(sent, SealedShares) else sent
+    return replace(sent, sealed=(bytes(148),) * len(sent.sealed)) if isinstance(sent, SealedShares) else sent
 
 
 def swapped_shares(sent: Any) -> Any:
     """Everybody gets what was sealed for somebody else."""
-    return SealedShares(sent.recipients, sent.sealed[::-1]) if isinstance(sent, SealedShares) else sent
+    return replace(sent, sealed=sent.sealed[::-1]) if isinstance(sent, SealedShares) else sent
 
 
 def wrong_unmasking(sent: Any) -> Any:
@@ -66,9 +68,9 @@ def attempts_of(engine: ReferenceEngine) -> int:
     return int(engine.server.side.attempt.announcement.attempt)
 
 
-def signed_keys(device: Device, live: Live, **changes: bytes) -> Change:
-    """A device that changes its keys, and signs them."""
-    identity = Ed25519PrivateKey.from_private_bytes(device._session.kept.required("key"))
+def signed_keys(device: Device, live: Live, signer: Ed25519PrivateKey | None = None, **changes: bytes) -> Change:
+    """A device that changes its keys, and signs them; with its own key unless another is given."""
+    identity = signer or Ed25519PrivateKey.from_private_bytes(device._session.kept.required("key"))
     announcement = live.rounds.server.side.attempt.announcement.digest
 
     def change(sent: Any) -> Any:
@@ -96,6 +98,20 @@ def test_over_http_keys_of_low_order_are_refused_and_the_others_finish(
             with pytest.raises(RemoteProtocolError, match="full order"):
                 devices[0].step(wait=5)
             assert live.rounds.n_reports == 0
+        finish_without_first(live, devices)
+
+
+def test_over_http_keys_that_name_another_identity_than_the_enrolled_one_are_refused(tmp_path: Path) -> None:
+    """Although they are signed with it: the roster would name a key that belongs to no device of the run."""
+    with joined(tmp_path, 6) as (live, devices):
+        wait_for_phase(live, Address(1, 1, "keys"))
+        another = Ed25519PrivateKey.generate()
+        own = {"identity": another.public_key().public_bytes_raw()}
+        spoil(devices[0]._session.client(), signed_keys(devices[0], live, another, **own))
+        with pytest.raises(RemoteProtocolError, match="enrolled"):
+            devices[0].step(wait=5)
+        assert live.rounds.n_reports == 0
+        devices[1].rotate_key()  # the new key is the enrolled one from now on
         finish_without_first(live, devices)
 
 
@@ -151,6 +167,72 @@ def test_helpers_that_leave_are_not_blamed_on_the_owners() -> None:
     engine.absent = lambda address: set(range(6)) if (address.attempt, address.phase) == (1, "unmask") else set()
     engine.run_round()
     assert (attempts_of(engine), engine.server.side.suspects) == (2, frozenset())
+
+
+def shared_key(engine: ReferenceEngine, user: int) -> Change:
+    """A device that uses a mask key which another hostile device uses as well."""
+    identity = Ed25519PrivateKey.from_private_bytes(simulated_secret(engine.problem.seed, user))
+
+    def change(sent: Any) -> Any:
+        if not isinstance(sent, PublicKeys):
+            return sent
+        changed = replace(sent, mask_key=bytes(range(1, 33)))
+        announcement = engine.server.side.attempt.announcement.digest
+        return replace(changed, signature=identity.sign(keys_text(announcement, *changed.parts()[:-1])))
+
+    return change
+
+
+def other_secrets(sent: Any) -> Any:
+    """Shares that open, but that are not the committed ones."""
+    if not isinstance(sent, SealedShares):
+        return sent
+    return replace(sent, commitments=(bytes(64),) * len(sent.commitments))
+
+
+PEOPLE, C_MAX = 24, 4
+TOGETHER = {
+    "keys and shares": {0: shared_key, 7: shared_key, 13: garbage_shares, 21: other_secrets},
+    "shares": {0: garbage_shares, 7: other_secrets, 13: swapped_shares, 21: wrong_unmasking},
+    "unmasking": {0: wrong_unmasking, 7: wrong_unmasking, 13: wrong_unmasking, 21: None},
+    "one table": {0: shared_key, 7: shared_key, 13: garbage_shares, 21: huge_table},
+}
+
+
+@pytest.mark.parametrize("together", TOGETHER)
+def test_a_run_with_c_max_hostile_devices_ends_in_few_attempts(together: str) -> None:
+    """A failed attempt finds a culprit; a false table is left out after n/(n − n_min) attempts at the latest."""
+    engine = run_of(n_users=PEOPLE, survivors=0.7083, corrupt=0.23, reserve=0.5)
+    rules = engine.problem.terms.rules
+    assert (rules.most_corrupt, rules.smallest) == (C_MAX, 17)
+    silent = set()
+    for user, change in TOGETHER[together].items():
+        if change is None:
+            silent.add(user)
+        else:
+            spoil(engine.clients[user], shared_key(engine, user) if change is shared_key else change)
+    engine.absent = lambda address: silent if address.phase == "unmask" else set()
+    attempts = []
+    for _ in range(engine.problem.terms.max_rounds):
+        engine.run_round()
+        attempts.append(attempts_of(engine))
+    failed = sum(attempts) - len(attempts)
+    tables = math.ceil((PEOPLE - 3) / (PEOPLE - 3 - rules.smallest)) if together == "one table" else 0
+    assert failed <= C_MAX + tables
+    assert engine.server.side._culprits <= set(map(str, TOGETHER[together]))
+
+
+def test_devices_that_share_a_key_are_left_out_unless_they_are_needed() -> None:
+    """With n_min devices and no more, they end every attempt in its first phase, which costs nobody anything."""
+    engine = run_of(n_users=6, survivors=1.0, corrupt=0.0)
+    for user in (2, 3):
+        spoil(engine.clients[user], shared_key(engine, user))
+    with pytest.raises(LocalProtocolError, match="failed 10 times"):
+        engine.run_round()
+    side = engine.server.side
+    assert side.suspects == {"2", "3"}
+    assert "Revoke" in side.concern
+    assert [client.ledger["table"].tables for client in engine.clients.values()] == [0] * 6
 
 
 @pytest.mark.parametrize("change", [garbage_shares, huge_table])

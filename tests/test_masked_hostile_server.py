@@ -430,7 +430,7 @@ class TwoRosters(Attempt):
             shown = smaller if person is victim else server.question(person.name)
             shares: SealedShares = person.report(shown)  # type: ignore[assignment]
             position = server._positions[person.name]
-            server._drawn[position] = tuple(map(int, shares.recipients))
+            server._drawn[position] = dict(zip(map(int, shares.recipients), shares.commitments, strict=True))
             for recipient, sealed in zip(server._drawn[position], shares.sealed, strict=True):
                 server._inbox.setdefault(recipient, {})[position] = sealed
         server.phase = Phase.TABLE

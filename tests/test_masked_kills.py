@@ -6,8 +6,9 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,7 +36,7 @@ from hushrec.messages import Address, Public
 from hushrec.protocols.masked.device_table import stream_number
 from hushrec.protocols.masked.encoding import decode_sum, split_table
 from hushrec.protocols.masked.learning import learning_of
-from hushrec.protocols.masked.secagg.device import draw_secrets
+from hushrec.protocols.masked.secagg import device as secagg
 from hushrec.randomness import Purpose, SeededRandomness
 from hushrec.server import Stage
 from hushrec.simulation.training_problem import AnyProblem
@@ -78,7 +79,7 @@ class Calm:
 def secrets_of(number: int, round_number: int) -> list[bytes]:
     """What a seeded device draws for the first attempt of a round."""
     stream = SeededRandomness(SEED, number).stream(Purpose.MASK_KEYS, stream_number(round_number, 1))
-    drawn = draw_secrets(rng=stream)
+    drawn = secagg.draw_secrets(rng=stream)
     return [drawn.mask_private, drawn.channel_private, drawn.seed]
 
 
@@ -91,6 +92,25 @@ def check_stores(folder: Path, numbers: Iterable[int], round_number: int) -> Non
             assert len(device._session.kept.private_state()["attempt"]) == 0
         files = bytes_in(folder / f"device-{number}")
         assert not any(secret in files for secret in secrets)
+
+
+PIECE = 22  # bytes: a third of a share, which a database may store in two places
+
+
+@contextmanager
+def revealed_shares() -> Iterator[set[bytes]]:
+    """Pieces of all shares that devices of this process reveal in phase unmask."""
+    found: set[bytes] = set()
+    reveal = secagg.reveal_shares
+
+    def recording(*given: Any) -> dict[int, bytes]:
+        shares = reveal(*given)
+        found.update(share[start : start + PIECE] for share in shares.values() for start in range(0, 66, PIECE))
+        return shares
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(secagg, "reveal_shares", recording)
+        yield found
 
 
 def fetch_public(url: str, ended: int) -> dict[str, np.ndarray]:
@@ -115,8 +135,13 @@ def strike_server(zygote: Zygote, folder: Path, rounds: int, databases: Database
         f"[terms]\nexpected_devices = {DEVICES}\n[rounds]\nmin_devices = {DEVICES}\nquorum = 1.0\n"
     )
     (folder / "server").mkdir()
+    databases = databases or Databases()
     chance, kills, in_vain = random.Random(rounds), 0, 0
-    with closing(ServerProcess(zygote, folder / "server", databases)) as server, pytest.MonkeyPatch.context() as patch:
+    with (
+        closing(ServerProcess(zygote, folder / "server", databases)) as server,
+        pytest.MonkeyPatch.context() as patch,
+        revealed_shares() as shares,
+    ):
         server.start()
         people = new_people(folder, DEVICES)
         seed_devices(patch, people)
@@ -135,10 +160,18 @@ def strike_server(zygote: Zygote, folder: Path, rounds: int, databases: Database
             check_stores(folder, range(DEVICES), number)
             calm.learn(public, number)
             calm.check(fetch_public(server.url, number))
+            assert len(shares) == number * DEVICES * (DEVICES - 1) * 66 // PIECE
+            check_server(databases, folder / "server", shares, number)  # while it runs, and the next round is open
         server.stop()
-    files = bytes_in(folder / "server")
-    assert not any(secret in files for n in range(DEVICES) for r in range(rounds) for secret in secrets_of(n, r + 1))
+    check_server(databases, folder / "server", shares, rounds)
     return {"kills": kills, "paid_without_a_report": in_vain}
+
+
+def check_server(databases: Databases, folder: Path, shares: set[bytes], rounds: int) -> None:
+    """No file of the database, nor of the server's folder, holds a secret of a device or a share of one."""
+    secrets = {secret for n in range(DEVICES) for r in range(rounds) for secret in secrets_of(n, r + 1)}
+    for path, files in databases.files(folder).items():
+        assert not any(secret in files for secret in secrets | shares), path
 
 
 def paid_in_vain(folder: Path) -> int:

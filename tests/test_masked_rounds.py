@@ -3,7 +3,9 @@
 import dataclasses
 import itertools
 import math
+import pickle
 import random
+from contextlib import nullcontext
 from functools import cache
 
 import numpy as np
@@ -217,6 +219,7 @@ def test_a_copied_key_does_not_stop_a_round(field: str, copied: str, left_out: s
     server.close()
     kept = set(range(10)) - left_out
     assert server.asked == {attempt.people[number].name for number in kept}
+    assert server.culprits == {attempt.people[number].name for number in left_out}
     attempt.play()
     assert np.array_equal(server.sum, attempt.expected())
     assert len(server.survivors) == len(kept)
@@ -233,6 +236,7 @@ def test_too_few_distinct_keys_end_the_attempt() -> None:
         attempt.server.receive(person.name, sign_keys(person, attempt.announcement, keys, **changes))
     with pytest.raises(AttemptFailed, match="at least 7, got 6"):
         attempt.server.close()
+    assert attempt.server.culprits == {person.name for person in attempt.people[:4]}
 
 
 def test_whatever_a_peer_did_a_phase_that_cannot_close_ends_the_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -440,6 +444,26 @@ def values_in(value: object):  # type: ignore[no-untyped-def]
         yield from values_in(one)
 
 
+@pytest.mark.parametrize("lost", [0, 6])
+def test_the_server_holds_no_share_once_the_attempt_has_ended(lost: int) -> None:
+    """Neither those that devices revealed nor the encrypted ones, whether there is a sum or not."""
+    attempt = Attempt().play(Phase.UNMASK)
+    server, shares = attempt.server, set[bytes]()
+    for person in attempt.people[lost:]:
+        reply = person.report(server.question(person.name))
+        assert isinstance(reply, Unmasking)
+        server.receive(person.name, reply)
+        shares.update(reply.shares)
+    shares.update(sealed for inbox in server._inbox.values() for sealed in inbox.values())
+    assert len(shares) == (10 - lost) * 9 + 90
+    held = pickle.dumps(vars(server))
+    assert all(share in held for share in shares)
+    with nullcontext() if lost == 0 else pytest.raises(AttemptFailed):
+        server.close()
+    held = pickle.dumps(vars(server))
+    assert not any(share in held for share in shares)
+
+
 def test_a_hostile_server_gets_no_table_with_wrong_partners() -> None:
     """Too few partners, a bitmap of another length or beyond the roster, senders that are no partners."""
     attempt = Attempt().play(Phase.TABLE)
@@ -482,8 +506,10 @@ def test_a_hostile_device_is_refused_by_the_server() -> None:
     server, first = attempt.server, attempt.people[0]
     shares = first.report(server.question(first.name))
     for recipients in (range(9), range(1, 9), range(2, 11)):
+        count = len(recipients)
+        cut = SealedShares(np.array(recipients), shares.sealed[:count], shares.commitments[:count])
         with pytest.raises(RemoteProtocolError, match=r"shares|recipients"):
-            server.receive(first.name, SealedShares(np.array(recipients), shares.sealed[: len(recipients)]))
+            server.receive(first.name, cut)
     attempt = Attempt().play(Phase.TABLE)
     with pytest.raises(RemoteProtocolError, match="9 integers"):
         attempt.server.receive(first.name, MaskedTable(np.zeros(8, dtype=np.uint32)))
@@ -498,8 +524,10 @@ def test_a_hostile_device_is_refused_by_the_server() -> None:
 def test_malformed_messages_cannot_be_built() -> None:
     """Wrong lengths, positions that do not rise or are negative, counts that differ."""
     wrong = [
-        lambda: SealedShares(np.array([1, 1]), (bytes(148),) * 2),
-        lambda: SealedShares(np.array([1]), (bytes(147),)),
+        lambda: SealedShares(np.array([1, 1]), (bytes(148),) * 2, (bytes(64),) * 2),
+        lambda: SealedShares(np.array([1]), (bytes(147),), (bytes(64),)),
+        lambda: SealedShares(np.array([1]), (bytes(148),), (bytes(63),)),
+        lambda: SealedShares(np.array([1]), (bytes(148),), ()),
         lambda: Partners(b"", np.array([-1]), (bytes(148),)),
         lambda: Quorum(np.array([1, 2]), (bytes(64),)),
         lambda: Quorum(np.array([1]), (bytes(63),)),

@@ -148,6 +148,31 @@ def test_a_device_that_restarts_goes_on_and_its_file_holds_no_secret_afterwards(
         assert not any(secret in bytes_in(store) for secret in kept)
 
 
+def test_the_server_deletes_the_reports_of_an_attempt_that_failed(tmp_path: Path) -> None:
+    """Also the shares that two of six devices revealed, from its files; and those of the second attempt at its end."""
+    with joined(tmp_path, 6) as (live, devices):
+        file = Path(str(live.storage._url.database))
+
+        def bodies() -> list[bytes]:
+            return live.storage.at_once(lambda c: list(c.execute(sa.select(reports.c.body)).scalars()))
+
+        def is_on_disk(body: bytes) -> bool:
+            return any(body[-60:] in path.read_bytes() for path in file.parent.glob(f"{file.name}*"))
+
+        for phase in PHASES[:-1]:
+            report(live, devices, phase)
+        before = set(bodies())
+        report(live, devices[:2], "unmask")
+        (share, _) = set(bodies()) - before
+        assert is_on_disk(share)
+        close_phase(live)
+        wait_for_phase(live, Address(1, 2, "keys"))
+        assert (bodies(), is_on_disk(share)) == ([], False)
+        play_round(live, devices, attempt=2)
+        wait_for(lambda: live.rounds.server.side.learner.round_number == 1)
+        assert bodies() == []
+
+
 def test_a_device_that_runs_on_has_no_secret_in_its_files_once_the_round_has_ended(tmp_path: Path) -> None:
     """Its store stays open: neither the file nor the write-ahead log has what an earlier phase needed."""
     with joined(tmp_path, 4, masked_settings(4, terms={"survivors": 1.0})) as (live, devices):
@@ -216,7 +241,7 @@ def test_a_hostile_device_is_refused_and_the_others_go_on(tmp_path: Path) -> Non
             (Address(1, 1, "keys"), Consent(bytes(64)), 409),
             (Address(1, 2, "shares"), Consent(bytes(64)), 409),
             (Address(1, 1, "shares"), Consent(bytes(64)), 409),
-            (Address(1, 1, "shares"), SealedShares(np.arange(2), (bytes(148),) * 2), 422),
+            (Address(1, 1, "shares"), SealedShares(np.arange(2), (bytes(148),) * 2, (bytes(64),) * 2), 422),
         ):
             assert hostile.report(wire.encode(Envelope.to(RUN_ID, place, message))).status_code == status
         report(live, devices, "shares")

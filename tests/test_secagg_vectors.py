@@ -27,6 +27,7 @@ from hushrec.protocols.masked.secagg.primitives import (
 
 VECTORS = json.loads(PLACE.read_text("utf-8"))
 PRIME = 2**521 - 1
+SHARES = ("mask_share", "seed_share")
 
 
 def test_agreement_is_that_of_rfc_7748() -> None:
@@ -108,15 +109,15 @@ def test_the_written_attempt_follows_from_its_secrets() -> None:
         assert hkdf(seed, b"hushrec masked 1 self" + context + label).hex() == entry["self_key"]
     for one in VECTORS["sealed"]:
         sender = devices[one["sender"]]
-        for name, secret, raw in zip(
-            ("mask_share", "seed_share"), ("mask_private", "seed"), sender["coefficients"], strict=True
-        ):
+        for name, secret, raw in zip(SHARES, ("mask_private", "seed"), sender["coefficients"], strict=True):
             slope = int(raw, 16) >> 7
             assert int(one[name], 16) == (int(sender[secret], 16) + slope * (one["recipient"] + 1)) % PRIME
         assert (
             unseal(bytes.fromhex(one["key"]), bytes.fromhex(one["sealed"])).hex()
             == one["mask_share"] + one["seed_share"]
         )
+        hashes = [hashlib.sha256(b"hushrec masked 1 commitment" + bytes.fromhex(one[name])) for name in SHARES]
+        assert "".join(hash.hexdigest() for hash in hashes) == one["commitments"]
     assert VECTORS["survivors_text"] == (b"hushrec masked 1 survivors" + context + b"\xe0").hex()
 
 

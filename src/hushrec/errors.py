@@ -145,8 +145,8 @@ class ProtocolError(HushrecError):
 class AttemptFailed(ProtocolError):
     """An attempt of a masked round ended without a sum. The round then starts again as another attempt.
 
-    The server learns no table from a failed attempt. `culprits` are the positions, in the roster, of devices whose
-    invalid shares caused the failure.
+    The server learns no table from a failed attempt. `culprits` are the positions, in the roster, of devices that must
+    have sent false shares.
     """
 
     def __init__(self, message: str, culprits: frozenset[int] = frozenset()) -> None:

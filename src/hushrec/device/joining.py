@@ -177,6 +177,7 @@ def rotate_key(session: "Session") -> Job:
     with session.store.change():
         session.store.put("key", new.to_bytes())
         session.store.drop("next_key")
+    session.forget_client()  # its rounds are signed with the new key
 
 
 # After a run ------------------------------------------------------------------------------------------------

@@ -258,6 +258,13 @@ class ServerSide(ABC):
     def check(self, address: Address, sender: Name, message: Any) -> None:
         """Raise `RemoteProtocolError` if the open phase cannot accept this report. The report is not stored."""
 
+    def signer_of(self, message: Any) -> bytes | None:
+        """Return the public Ed25519 key that a report names as its sender's, or None if it names none.
+
+        The caller must refuse the report if it knows the sender by another key.
+        """
+        return None
+
     def addend(self, address: Address, sender: Name, message: Any) -> tuple[int, WordArray] | None:
         """Return (cohort number, integers) if the server needs only the sum of a cohort's reports, else None.
 

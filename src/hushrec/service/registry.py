@@ -264,7 +264,7 @@ class Registry:
     async def revoke(self, name: str) -> None:
         """Revoke a device and delete its report of the open phase.
 
-        Its reports of phases that are already closed stay until the round ends, because their results are in use.
+        Its reports of phases that are already closed stay until the attempt ends, because their results are in use.
         """
         device = self._devices.get(name)
         if device is None:

@@ -1,4 +1,4 @@
-"""Reports in the database: stored as received, by (round, attempt, phase, device), until their round ends."""
+"""Reports in the database: stored as received, by (round, attempt, phase, device), until their attempt ends."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -2,6 +2,7 @@
 
     report ──checked──▶ stored, durable ──▶ receipt sent                  (any number at once, shared commits)
     phase closes: reports in the order of device ids ──▶ Server ──▶ next phase, next attempt or the end of the round
+    attempt fails: next attempt written, reports deleted                  (one transaction)
     round ends: new public table written, reports deleted                 (one transaction)
 
 Everything that a restart or another worker needs is in the database. A transaction changes a copy of the server, and
@@ -157,6 +158,8 @@ class Rounds(RunCopy):
                 await asyncio.shield(pending[1])
             return Receipt.of(address, repeated=True)
         self.server.check(device.id, address, envelope.message)
+        if self.server.side.signer_of(envelope.message) not in (None, device.key_bytes):
+            raise Refusal("keys must name the public key with which this device is enrolled.", code="bad-signature")
         addend = self.server.side.addend(address, device.id, envelope.message)
         report = NewReport(address, device.id, nonce, request.body, digest, device.last_seen, addend)
         stored = self._storage.store(report)
@@ -298,7 +301,7 @@ class Rounds(RunCopy):
     async def close_phase(self) -> None:
         """Close the open phase: process its reports, or open another attempt if too few arrived.
 
-        Reports are processed in the order of device ids, and deleted when the round ends.
+        Reports are processed in the order of device ids, and deleted when their attempt ends.
         """
         async with self._turn:
             await self._close_phase()
@@ -324,8 +327,10 @@ class Rounds(RunCopy):
                 server.close_phase(*read_given(connection, server.address))
             else:  # nothing was revealed and no budget was spent: ask the devices that are entitled now
                 server.begin_again(entitled)
-            if server.stage is not Stage.OPEN:
+            is_over = server.stage is not Stage.OPEN
+            if is_over:
                 write_round(connection, closed, n_reports, before, server.side.public)
+            if is_over or server.address.attempt > address.attempt:
                 delete_reports(connection)
             return write_run(connection, self.offer, server, self._wall_clock())
 

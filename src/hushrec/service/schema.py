@@ -1,6 +1,6 @@
 """The database's tables, and the migrations that update an older database.
 
-Only `reports`, and the partial sums in `parts`, hold what devices sent; both are emptied when a round ends. While a
+Only `reports`, and the partial sums in `parts`, hold what devices sent; both are emptied when an attempt ends. While a
 round of `plain` or `isgld` is open, its reports show which items each person rated. `run.state` holds the learned
 public table. Invitations and the admin token are stored as SHA-256 hashes. In PostgreSQL, the column `changed` is the
 id of the transaction that last wrote a row, by which workers find each other's changes; in SQLite it is 0.
@@ -89,7 +89,7 @@ reports = sa.Table(
     sa.Column("changed", sa.BigInteger, nullable=False, server_default="0"),
 )
 
-parts = sa.Table(  # partial sums of a phase's reports, per worker; empty between rounds
+parts = sa.Table(  # partial sums of a phase's reports, per worker; empty between attempts
     "parts",
     metadata,
     sa.Column("round", sa.Integer, primary_key=True),
@@ -115,7 +115,7 @@ history = sa.Table(  # further facts about closed rounds, for the dashboard
     sa.Column("round", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("closed_at", sa.Float, nullable=False),  # wall clock
     sa.Column("devices", sa.Integer, nullable=False),  # number of devices that could have reported
-    sa.Column("bytes", sa.BigInteger, nullable=False),  # total size of all reports
+    sa.Column("bytes", sa.BigInteger, nullable=False),  # total size of the reports of the round's last attempt
     sa.Column("latency_median", sa.Float, nullable=True),
     sa.Column("latency_slowest", sa.Float, nullable=True),
     sa.Column("moved", sa.Float, nullable=False),

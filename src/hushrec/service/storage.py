@@ -1,10 +1,11 @@
 """The server's database, through SQLAlchemy Core: a SQLite file by default, or a PostgreSQL server.
 
 One thread per process writes, in the order of the calls. It puts all waiting reports into one transaction, so that many
-reports share one flush to disk, and resolves a report's future only after the commit. A round's reports are deleted in
-the transaction that writes the new public table: SQLite overwrites freed pages (`secure_delete`), after which the
-write-ahead log is truncated; PostgreSQL truncates the table, which discards its file. A SQLite file is used by one
-process, a PostgreSQL database by any number of them (docs/decisions/0018-workers.md).
+reports share one flush to disk, and resolves a report's future only after the commit. An attempt's reports are deleted
+in the transaction that writes the next attempt or the new public table: SQLite overwrites freed pages
+(`secure_delete`), after which the write-ahead log is truncated; PostgreSQL truncates the table, which discards its
+file. A SQLite file is used by one process, a PostgreSQL database by any number of them
+(docs/decisions/0018-workers.md).
 """
 
 import asyncio

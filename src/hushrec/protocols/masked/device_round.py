@@ -173,8 +173,9 @@ class DeviceRound:
         rules = self._terms.rules
         own = secagg.accept_roster(roster, state.announcement.digest, state.keys, rules)
         drawn = secagg.draw_neighbours(rules, len(roster), own, rng=rng)
-        sealed = secagg.seal_shares(state.secrets, roster, own, drawn, rules, rng=rng)
-        reply = SealedShares(np.array(drawn, dtype=np.int64), tuple(sealed[position] for position in drawn))
+        made = secagg.seal_shares(state.secrets, roster, own, drawn, rules, rng=rng)
+        sealed, commitments = zip(*(made[position] for position in drawn), strict=True)
+        reply = SealedShares(np.array(drawn, dtype=np.int64), sealed, commitments)
         return Shared(state.announcement, state.secrets, roster, own, drawn), reply
 
     def _send_table(self, state: Shared, message: Partners, table_digest: bytes) -> tuple[State, Any]:

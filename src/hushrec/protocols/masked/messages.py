@@ -35,6 +35,7 @@ from hushrec.protocols.masked.secagg.shamir import SHARE_BYTES
 from hushrec.protocols.masked.terms import MaskedTerms
 
 SEALED_BYTES = 2 * SHARE_BYTES + 16
+COMMITMENTS_BYTES = 2 * HASH_BYTES
 MOST_DEVICES = 100_000
 
 crosses("masked.terms", largest=100_000)(MaskedTerms)
@@ -99,17 +100,23 @@ def announce(
     return Announcement(run_id, round_number, attempt, terms_digest, table_digest, server.sign(text))
 
 
-@crosses("masked.shares", largest=160 * MOST_DEVICES)
+@crosses("masked.shares", largest=230 * MOST_DEVICES)
 @dataclass(frozen=True, eq=False)
 class SealedShares:
-    """A device's shares of its own secrets, each encrypted to one of the neighbours that the device drew."""
+    """A device's shares of its own secrets, each encrypted to one of the neighbours that the device drew.
+
+    `commitments` has two hashes for each of them, of the share of the mask key and of the share of the seed.
+    """
 
     recipients: Annotated[IntArray, Row]
     sealed: tuple[bytes, ...] = field(repr=False)
+    commitments: tuple[bytes, ...] = field(repr=False)
 
     def __post_init__(self) -> None:
         _check_positions("recipients", self.recipients, len(self.sealed))
+        _check_positions("recipients", self.recipients, len(self.commitments))
         _check_lengths("sealed", self.sealed, SEALED_BYTES)
+        _check_lengths("commitments", self.commitments, COMMITMENTS_BYTES)
 
 
 @crosses("masked.partners", largest=160 * MOST_DEVICES)

@@ -77,12 +77,12 @@ class ServerRound:
         self.terms, self.announcement = terms, announcement
         self.phase = Phase.KEYS
         self.sum: Table | None = None  # sum of the survivors' tables, once SUMMED
-        self.culprits: frozenset[bytes] = frozenset()  # names of the devices that made it fail, once FAILED
+        self.culprits: frozenset[bytes] = frozenset()  # names of devices that are known to have broken the protocol
         self._members = frozenset(members)
         self._roster = Roster(announcement.digest, ())
         self._positions: dict[bytes, int] = {}  # in the roster, by name
         self._keys: dict[bytes, PublicKeys] = {}
-        self._drawn: dict[int, tuple[int, ...]] = {}  # by sender of shares
+        self._drawn: dict[int, dict[int, bytes]] = {}  # sender of shares → recipient → commitments
         self._inbox: dict[int, dict[int, bytes]] = {}  # recipient → sender → sealed
         self._total = np.zeros(terms.table_size(announcement.round_number), dtype=np.uint32)
         self._arrived: dict[int, bool] = {}
@@ -166,7 +166,7 @@ class ServerRound:
             return
         sender = self._positions[device]
         if self.phase is Phase.SHARES:
-            self._drawn[sender] = tuple(map(int, message.recipients))
+            self._drawn[sender] = dict(zip(map(int, message.recipients), message.commitments, strict=True))
             for recipient, sealed in zip(self._drawn[sender], message.sealed, strict=True):
                 self._inbox.setdefault(recipient, {})[sender] = sealed
         elif self.phase is Phase.TABLE:
@@ -197,23 +197,28 @@ class ServerRound:
         """Close the current phase and enter the next; raise `AttemptFailed` if that is impossible.
 
         In most cases too few devices have reported. In phase KEYS, devices that use a key of another device are left
-        out. An error that a peer caused ends the attempt too: otherwise each try to close the phase would raise it.
+        out, and are culprits. An error that a peer caused ends the attempt too: otherwise each try to close the phase
+        would raise it. When the attempt ends, the shares that devices sent and revealed are deleted.
         """
         if self.phase not in EXPECTED:
             raise LocalProtocolError(f"close must not be called after the attempt has ended ({self.phase.value}).")
         try:
             self._close()
+            self.phase = EXPECTED[self.phase][1]
         except AttemptFailed as failure:
-            self.phase, self.culprits = Phase.FAILED, self._names(failure.culprits)
+            self.phase, self.culprits = Phase.FAILED, self.culprits | self._names(failure.culprits)
             raise
         except RemoteProtocolError as error:
             self.phase = Phase.FAILED
             raise AttemptFailed(str(error)) from error
-        self.phase = EXPECTED[self.phase][1]
+        finally:
+            if self.phase not in EXPECTED:
+                self._inbox, self._unmasked = {}, {}
 
     def _close(self) -> None:
         if self.phase is Phase.KEYS:
-            self._keys = {entry.device: entry for entry in without_copies(self._keys.values())}
+            distinct = {entry.device: entry for entry in without_copies(self._keys.values())}
+            self._keys, self.culprits = distinct, frozenset(self._keys.keys() - distinct.keys())
         rules, reports = self.terms.rules, len(self.reported)
         needed = {Phase.CONSENT: rules.quorum(len(self._roster)), Phase.UNMASK: rules.threshold}
         least = needed.get(self.phase, rules.smallest)

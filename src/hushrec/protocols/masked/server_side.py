@@ -10,7 +10,9 @@ number of cohorts. If the suspects are too few to fill a cohort, the next round 
 With one cohort, the round needs another attempt. It leaves out up to half of the suspects, at random, as long as enough
 devices remain for the noise, until the hostile device is the only suspect.
 
-A device that sent wrong shares of its secrets is identified at once and becomes a suspect.
+A device that broke the protocol in a way that can be proved is a *culprit*: it used another device's keys, or an
+attempt failed because of its shares. Culprits are left out for the rest of the run, as long as enough other devices
+remain. So at most c_max attempts of a run fail because of c_max such devices, if n_min honest devices stay.
 """
 
 import math
@@ -38,7 +40,7 @@ from hushrec.protocols.masked.encoding import (
 )
 from hushrec.protocols.masked.learning import learning_of
 from hushrec.protocols.masked.messages import MaskedTable, announce
-from hushrec.protocols.masked.secagg.roster import device_name
+from hushrec.protocols.masked.secagg.roster import PublicKeys, device_name
 from hushrec.protocols.masked.server_round import EXPECTED, Phase, ServerRound
 from hushrec.protocols.masked.table import published_digest
 from hushrec.protocols.masked.terms import MaskedTerms
@@ -62,6 +64,7 @@ class MaskedServer(ServerSide):
         self._names: dict[bytes, Name] = {}  # names of the devices that the attempt asks, by their 16 bytes
         self._pool: list[Name] = []  # the devices that attempts of the open round may ask
         self._suspects: frozenset[str] = frozenset()
+        self._culprits: frozenset[str] = frozenset()
 
     @property
     def terms(self) -> MaskedTerms:
@@ -80,13 +83,14 @@ class MaskedServer(ServerSide):
             "learned_rounds": learned.pop("round_number"),
             "details": self.learner.item_columns.details,
             "suspects": np.array(sorted(self._suspects), dtype=np.str_),
+            "culprits": np.array(sorted(self._culprits), dtype=np.str_),
             "pool": np.array(sorted(map(str, self._pool)), dtype=np.str_),
         }
 
     def restore(self, state: State) -> None:
         self.learner.item_columns = replace(self.learner.item_columns, details=state["details"])
         self.learner.restore({**state, "round_number": state["learned_rounds"]})
-        self._suspects = frozenset(map(str, state["suspects"]))
+        self._suspects, self._culprits = (frozenset(map(str, state[name])) for name in ("suspects", "culprits"))
         self._pool = list(map(str, state["pool"]))
 
     @property
@@ -103,8 +107,14 @@ class MaskedServer(ServerSide):
         if place[1] < MANY_ATTEMPTS:
             return None
         spoils = f", or one of {len(self._suspects)} suspects spoils its sums" if self._suspects else ""
+        asked = self._culprits.intersection(map(str, self._asked()))
+        needed = (
+            f" It had to ask {len(asked)} devices that broke the protocol in earlier attempts, because fewer than"
+            f" {self.fewest_devices} others are present. Revoke these devices, and let others join."
+        )
         return (
             f"Round {place[0]} needed {place[1]} attempts: too few devices stay to its end{spoils}."
+            f"{needed if asked else ''}"
             " An attempt costs a device budget if its table was sent in it, and nothing if it ended before."
         )
 
@@ -123,27 +133,31 @@ class MaskedServer(ServerSide):
 
     @property
     def suspects(self) -> frozenset[str]:
-        """The names of the suspects; at least one of them has probably sent a false table or false shares."""
-        return self._suspects
+        """The names of the suspects, of whom at least one has probably sent a false table, and of the culprits."""
+        return self._suspects | self._culprits
 
     # Cohorts ---------------------------------------------------------------------------------------------------
 
     def choose_members(self, members: Collection[Name]) -> Collection[Name]:
-        """Return the members to ask in the next attempt; some or all suspects may be left out."""
+        """Return the members to ask in the next attempt; culprits, and some or all suspects, may be left out."""
         self._pool = sorted(members, key=str)
-        return self._without_suspects()
+        return self._next_members()
 
-    def _without_suspects(self) -> list[Name]:
-        suspects = [name for name in self._pool if str(name) in self._suspects]
-        others = [name for name in self._pool if str(name) not in self._suspects]
-        sizes = cohort_sizes(len(self._pool), self.fewest_devices, self._terms.priced.cohort.devices)
+    def _next_members(self) -> list[Name]:
+        culprits = [name for name in self._pool if str(name) in self._culprits]
+        sound = [name for name in self._pool if str(name) not in self._culprits]
+        sound += self._drawn(culprits, self.fewest_devices - len(sound))
+        suspects = [name for name in sound if str(name) in self._suspects]
+        others = [name for name in sound if str(name) not in self._suspects]
+        sizes = cohort_sizes(len(sound), self.fewest_devices, self._terms.priced.cohort.devices)
         if len(sizes) == 1:
             needed = max(len(suspects) // 2, self.fewest_devices - len(others))
             return [*others, *self._drawn(suspects, needed)]
-        return self._pool if len(suspects) >= min(sizes) else others
+        return sound if len(suspects) >= min(sizes) else others
 
     def _drawn(self, names: Collection[Name], count: int) -> list[Name]:
-        rising = sorted(names, key=str)
+        """Return `count` of these names, drawn at random; all if there are not more, none if `count` is negative."""
+        rising, count = sorted(names, key=str), max(count, 0)
         if count >= len(rising):
             return rising
         draws = self._randomness.stream(Purpose.COHORTS, self._draw_number()).random(len(rising))
@@ -164,12 +178,15 @@ class MaskedServer(ServerSide):
         announcement = announce(key, self.run_id, round_number, attempt, *digests)
         self._names = {device_name(name): name for name in members}
         self._pool = self._pool or list(members)  # after a restart, the members that are asked
-        suspects = frozenset(name for name, own in self._names.items() if str(own) in self._suspects)
+        suspects = frozenset(name for name, own in self._names.items() if str(own) in self.suspects)
         self.attempt = Attempt(self._terms, announcement, self._names, self.secret, suspects)
         return self._inbox()
 
     def check(self, address: Address, sender: Name, message: Any) -> None:
         self._open_attempt.check(device_name(sender), message)
+
+    def signer_of(self, message: Any) -> bytes | None:
+        return message.identity if isinstance(message, PublicKeys) else None
 
     def addend(self, address: Address, sender: Name, message: Any) -> tuple[int, WordArray] | None:
         """Return (cohort number, integers) for a masked table; None in other phases, whose reports are not added up."""
@@ -185,17 +202,18 @@ class MaskedServer(ServerSide):
         try:
             attempt.close((device_name(sender), message) for sender, message in reports)
         except AttemptFailed as failure:
-            return NextAttempt(str(failure), self._without_suspects() if self._blame(attempt) else self._asked())
+            return NextAttempt(str(failure), self._next_members() if self._blame(attempt) else self._asked())
         return self._end_round(attempt) if attempt.phase is Phase.SUMMED else self._inbox()
 
     def _asked(self) -> list[Name]:
         return list(self._names.values())
 
     def _blame(self, attempt: Attempt) -> bool:
-        """Add the devices whose wrong shares made a cohort fail to the suspects; return whether there are any."""
-        culprits = {str(self._names[name]) for cohort in attempt.given_up for name in cohort.culprits}
-        self._suspects |= culprits
-        return bool(culprits)
+        """Record the culprits of an attempt; return whether there are any."""
+        cohorts = [*attempt.cohorts, *attempt.given_up]
+        found = {str(self._names[name]) for cohort in cohorts for name in cohort.culprits}
+        self._culprits |= found
+        return bool(found)
 
     def _inbox(self) -> Inbox:
         return {self._names[name]: message for name, message in self._open_attempt.questions()}
@@ -213,7 +231,7 @@ class MaskedServer(ServerSide):
         self._blame(attempt)
         if not good:
             reason = "the sum was discarded, because honest devices cannot have made it."
-            return NextAttempt(reason, self._without_suspects())
+            return NextAttempt(reason, self._next_members())
         survivors = sum(len(cohort.survivors) for cohort in good)
         self.learner.learn(self._added_up(good), survivors)
         self._pool = []

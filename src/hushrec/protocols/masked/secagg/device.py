@@ -5,6 +5,7 @@ A function raises `RemoteProtocolError` for a message of the server that a devic
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -19,6 +20,7 @@ from hushrec.protocols.masked.secagg.primitives import (
     Keystream,
     Table,
     agree,
+    commitment,
     derive,
     digest,
     is_signed,
@@ -48,6 +50,13 @@ class Secrets:
     mask_private: bytes  # s
     channel_private: bytes  # c
     seed: bytes  # b
+
+
+class SealedShare(NamedTuple):
+    """A device's shares of its mask key and seed for one neighbour: encrypted, and committed to for the server."""
+
+    sealed: bytes
+    commitments: bytes  # of the share of the mask key, then of the share of the seed, 32 bytes each
 
 
 @dataclass(frozen=True, repr=False)
@@ -123,12 +132,13 @@ def draw_neighbours(rules: Rules, devices: int, own: int, *, rng: RandomStream) 
 
 def seal_shares(
     secrets: Secrets, roster: Roster, own: int, drawn: Collection[int], rules: Rules, *, rng: RandomStream
-) -> dict[int, bytes]:
+) -> dict[int, SealedShare]:
     """Return the message SHARES: for each neighbour that this device drew, encrypted shares of its mask key and seed.
 
     The evaluation point of a share is the neighbour's position plus one. The encryption key for device i to neighbour j
     is HKDF(X25519(c_i, C_j), "share" ‖ R ‖ i ‖ j), with i's private and j's public channel key and the roster's hash R.
-    `own` is i, the position of this device in the roster.
+    `own` is i, the position of this device in the roster. The commitments let the server recognize a share that a
+    neighbour reveals as the right one. They hide shares, which are random numbers of 521 bits.
     """
     _require_genuine(roster, drawn)
     points = [position + 1 for position in drawn]
@@ -137,10 +147,12 @@ def seal_shares(
     of_mask = split_secret(secrets.mask_private, points, rules.threshold, rng=rng)
     of_seed = split_secret(secrets.seed, points, rules.threshold, rng=rng)
     channel = load_private(secrets.channel_private)
-    return {
-        position: seal(_share_key(channel, roster, own, position, own), of_mask[position + 1] + of_seed[position + 1])
-        for position in drawn
-    }
+    found = {}
+    for position in drawn:
+        both = of_mask[position + 1], of_seed[position + 1]
+        sealed = seal(_share_key(channel, roster, own, position, own), b"".join(both))
+        found[position] = SealedShare(sealed, b"".join(map(commitment, both)))
+    return found
 
 
 def accept_partners(

@@ -5,6 +5,7 @@ Ed25519 for signatures. Every derived key is used once, so that counters and non
 roster are encoded in 4 bytes, big-endian.
 """
 
+import hashlib
 from typing import NoReturn
 
 import numpy as np
@@ -35,6 +36,7 @@ ROSTER_LABEL = b"hushrec masked 1 roster"
 PARTNERS_LABEL = b"hushrec masked 1 partners"
 SURVIVORS_LABEL = b"hushrec masked 1 survivors"
 COHORTS_LABEL = b"hushrec masked 1 cohorts"
+COMMITMENT_LABEL = b"hushrec masked 1 commitment"
 # Labels that begin HKDF's info, one for each use of a derived key.
 SHARE_LABEL = b"hushrec masked 1 share"
 SELF_LABEL = b"hushrec masked 1 self"
@@ -43,10 +45,12 @@ PAIR_LABEL = b"hushrec masked 1 pair"
 
 def digest(*parts: bytes) -> bytes:
     """Return the SHA-256 of the concatenated parts, each of which must have a fixed length or a length prefix."""
-    state = hashes.Hash(hashes.SHA256())
-    for part in parts:
-        state.update(part)
-    return state.finalize()
+    return hashlib.sha256(b"".join(parts)).digest()
+
+
+def commitment(share: bytes) -> bytes:
+    """Return the hash of a share, 32 bytes; whoever publishes it cannot call another share the right one later."""
+    return digest(COMMITMENT_LABEL, share)
 
 
 def number(value: int) -> bytes:
