@@ -4,7 +4,7 @@ A masked round of a device in a cohort of n devices, with a table of d numbers o
 
     bytes up      4 d + u k                             u bytes of shares, keys and signatures per neighbour
     bytes down    4 m (L + 5) + r n                     item rows of length L and 5 numbers; r bytes per roster member
-    processor     a + b d + c n, plus a fixed cost of the HTTPS requests
+    processor     a + b d + c n, plus a fixed cost of the store, the ledger and the HTTPS requests
 
 `Measured` holds the constants u, r, a, b and c.
 
@@ -41,14 +41,14 @@ SDCF_ROUNDS, SDCF_FACTORS, SDCF_REPORTS = 100, 50, 100
 class Measured:
     """Measured costs of parts of a round, in milliseconds and bytes, from which the costs of a run are estimated.
 
-    A test fits all of them again from the records that the comments name.
+    Tests compare all of them with the records that the comments name.
     """
 
     device_ms: tuple[float, float, float] = (35.644, 0.00028545, 0.063542)  # a, b, c: capacity.json
     server_ms: tuple[float, float] = (1.1785, 8.3173e-06)  # per report, and per number of its table: capacity.json
-    device_session_ms: float = 90.7  # fixed cost of a device's round over HTTPS: masked-fleet.json
+    device_session_ms: float = 72.679  # of a whole device over HTTPS, beyond cryptography: masked-device.json
     server_session_ms: float = 5.3817  # fixed cost of a report for the server: masked-fleet.json
-    bytes_per_neighbour: float = 268.55  # u: masked-fleet.json
+    bytes_per_neighbour: float = 334.55  # u: masked-fleet.json, and 66 bytes of commitments, which are newer
     bytes_per_member: float = 391.02  # r: masked-fleet.json
     sdcf_device_ms: tuple[float, float] = (11.14, 0.001787)  # per round, and per item, over HTTPS: capacity-sdcf.json
     sdcf_server_ms: float = 4.06  # per report, over HTTPS: service-fleet.json
