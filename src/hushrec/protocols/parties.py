@@ -90,7 +90,7 @@ class DeviceSide(ABC):
 
     @abstractmethod
     def report(self, private: Private, address: Address, message: Any, draws: Any = None) -> Report:
-        """Return the report in reply to a message; raise `RemoteProtocolError` for a broken one. Tests give `draws`."""
+        """Return the report in reply to a message; raise `RemoteProtocolError` to refuse it. Tests give `draws`."""
 
     @abstractmethod
     def predict(self, private: Private, public: Arrays) -> FloatArray:
@@ -122,7 +122,7 @@ class DeviceSide(ABC):
         return False
 
     def lacks(self, private: Private, message: Any) -> bool:
-        """Return whether this device must fetch another public table before it can reply; raise if it never replies."""
+        """Return whether the device must fetch another public table first; raise `RemoteProtocolError` to refuse."""
         return False
 
     def spent(self, state: State) -> dict[str, float]:

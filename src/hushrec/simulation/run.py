@@ -135,7 +135,7 @@ class Best:
 
 
 class Run:
-    """A training run: its task, its engine, and its learning curve; a comparison for another run has its `asked`."""
+    """A training run: its task, its engine, and its learning curve."""
 
     def __init__(
         self,
@@ -148,7 +148,7 @@ class Run:
     ) -> None:
         self.ratings = settings.among_items(ratings)
         self.settings = settings
-        self.asked = settings if asked is None else asked  # the settings of the folder's run
+        self.asked = settings if asked is None else asked  # a comparison has those of the other run
         self.keep = Keep() if keep is None else keep
         self.remark = remark
         self.task = settings.make_task(ratings)

@@ -86,7 +86,7 @@ class _Task:
         return {}
 
     def released_baselines(self, support: FloatArray | None) -> dict[str, Metrics]:
-        """Return the metrics of ranking by `support`, the noisy popularity that the run released, in a ranking."""
+        """Return the metrics of ranking by `support`, the noisy popularity that a run released; empty for ratings."""
         return {}
 
 

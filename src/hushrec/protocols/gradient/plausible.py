@@ -64,7 +64,7 @@ def check_item_vectors(round_number: int, vectors: Rows, n_items: int) -> None:
     """
     norms = np.linalg.norm(vectors, axis=1)
     if not norms.max() <= LARGEST_ITEM_NORM or not plausible_norms(norms[:n_items]):
-        raise RemoteProtocolError(f"item vectors must have plausible norms, but not in round {round_number}.")
+        raise RemoteProtocolError(f"item vectors must have plausible norms, but in round {round_number} they do not.")
 
 
 def check_gradients(round_number: int, largest: float) -> None:
