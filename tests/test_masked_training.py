@@ -293,7 +293,9 @@ def test_items_of_which_only_ids_are_known_are_not_alike(titles: list[str] | Non
     predictor = train(bare, final=True).predictor
     assert predictor.table.kernel[0] == amplitude  # type: ignore[attr-defined]
     predicted = predictor.predict(np.zeros(15, np.int64), np.arange(15))
-    assert np.allclose(predicted, predictor.of_profile(*predictor._profile(0)).predicted)  # type: ignore[attr-defined]
+    ratings = predictor.ratings  # type: ignore[attr-defined]
+    own = slice(ratings.starts[0], ratings.starts[1])
+    assert np.allclose(predicted, predictor.of_profile(ratings.items[own], ratings.values[own]).predicted)
 
 
 @pytest.mark.parametrize("model", ["gp", "audience"])
