@@ -204,7 +204,7 @@ def mean_and_deviation(errors):  # type: ignore[no-untyped-def]
     return mean, math.sqrt(squares / len(errors))
 
 
-@njit(cache=True)
+@njit(inline="always")
 def draw_selection(user, choices, streams, scratch):  # type: ignore[no-untyped-def]
     """Draw the items that one user reports in this round into `scratch.selected`; return their number."""
     n_items = len(scratch.error_of_item)
@@ -216,7 +216,7 @@ def draw_selection(user, choices, streams, scratch):  # type: ignore[no-untyped-
     return list_items(scratch.bits, n_items, scratch.selected)
 
 
-@njit(cache=True)
+@njit(inline="always")
 def choose(user, rated, errors, choices, given, streams, scratch):  # type: ignore[no-untyped-def]
     """Write the items that a user reports, and their real or fake errors, into `scratch`; return their number."""
     if choices.bits.shape[1] == 0:
@@ -267,19 +267,18 @@ def add_reports(selected, errors, user_vector, sums, counts):  # type: ignore[no
 
 
 @njit(cache=True, fastmath=REORDER)
-def update_user(user, inputs, scratch, updated):  # type: ignore[no-untyped-def]
+def update_user(user, user_vector, n_rated, step, given, streams, scratch, updated):  # type: ignore[no-untyped-def]
     """Fill `updated` with the user vector u after its step: u + η (N mean(e v) − u Λ_u) + noise.
 
     η is the step size, N the data weight, e and v are the error and the vector of each of the h rated items, and Λ_u is
     the user regularization. The noise is normal with variance η / h.
     """
-    step, noise, user_vector = inputs.step, scratch.noise, inputs.vectors.users[user]
-    n_rated = inputs.profiles.starts[user + 1] - inputs.profiles.starts[user]
-    if len(inputs.given.starts) > 0:
-        copy_into(inputs.given.user_noise[user], noise)
+    noise = scratch.noise
+    if len(given.starts) > 0:
+        copy_into(given.user_noise[user], noise)
         spread = 1.0
     else:
-        fill_normal(inputs.streams.user_noise, user, scratch.words, noise[: step.n_factors])
+        fill_normal(streams.user_noise, user, scratch.words, noise[: step.n_factors])
         spread = math.sqrt(step.size / n_rated)
     pull_weight = step.size * step.data_weight / n_rated
     for k in range(step.user_regularization.shape[0]):
@@ -287,7 +286,7 @@ def update_user(user, inputs, scratch, updated):  # type: ignore[no-untyped-def]
         updated[k] = user_vector[k] + pull_weight * scratch.pull[k] - prior + spread * noise[k]
 
 
-@njit(cache=True)
+@njit(inline="always")
 def finish_report(user, count, inputs, scratch, outcome, sums, counts):  # type: ignore[no-untyped-def]
     """Add the `count` errors in `scratch` to the sums, and fill a user's row of `outcome`; return the largest |e| ‖u‖.
 
@@ -297,11 +296,12 @@ def finish_report(user, count, inputs, scratch, outcome, sums, counts):  # type:
     squares, peak = add_reports(scratch.selected[:count], scratch.selected_errors[:count], user_vector, sums, counts)
     norm = squared_norm(user_vector)
     outcome.rho[user] = 0.5 * step.size * step.data_weight**2 * squares * norm
-    update_user(user, inputs, scratch, outcome.users[user])
+    n_rated = inputs.profiles.starts[user + 1] - inputs.profiles.starts[user]
+    update_user(user, user_vector, n_rated, step, inputs.given, inputs.streams, scratch, outcome.users[user])
     return peak * math.sqrt(norm) if math.isfinite(squares * norm) else math.inf
 
 
-@njit(cache=True)
+@njit(inline="always")  # a call would copy the whole record of inputs
 def answer(user, inputs, scratch):  # type: ignore[no-untyped-def]
     """Write the items that a user reports, and their errors, into `scratch`; return the number of items."""
     begin, end = inputs.profiles.starts[user], inputs.profiles.starts[user + 1]

@@ -75,7 +75,7 @@ def choose_both_ends(rated, partners, errors, is_rated, selected, selected_error
     return count
 
 
-@njit(cache=True)
+@njit(inline="always")
 def choose_selected(user, rated, unrated, inputs, scratch):  # type: ignore[no-untyped-def]
     """Pair each selected item with a new partner; write items and errors to `scratch`; return the number of items."""
     given, pairing, is_rated = inputs.given, inputs.pairing, scratch.is_rated
@@ -100,7 +100,7 @@ def choose_selected(user, rated, unrated, inputs, scratch):  # type: ignore[no-u
     return count
 
 
-@njit(cache=True)
+@njit(inline="always")
 def answer(user, inputs, scratch):  # type: ignore[no-untyped-def]
     """Compute a user's pairs, and write the reported items and errors into `scratch`; return the number of items."""
     begin, end = inputs.profiles.starts[user], inputs.profiles.starts[user + 1]
