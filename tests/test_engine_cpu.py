@@ -332,13 +332,13 @@ def test_what_clients_and_server_would_refuse_is_refused() -> None:
     users = missing.state()["user_vectors"].copy()
     users[3, 0] = np.nan
     missing.restore({**missing.state(), "user_vectors": users})
-    with pytest.raises(RemoteProtocolError, match=r"user vectors.*round 1"):
+    with pytest.raises(RemoteProtocolError, match=r"gradients.*round 1"):
         missing.run_round()
     with pytest.raises(RemoteProtocolError, match="vectors"):
         CpuEngine(problem_of(Plain(), step=1e39)).run_round()
     wild = CpuEngine(problem_of(Plain(), step=1e4))
     wild.restore({**wild.state(), "user_vectors": wild.state()["user_vectors"] * 50})
-    with pytest.raises(RemoteProtocolError, match=r"user vectors.*round 1"):
+    with pytest.raises(RemoteProtocolError, match=r"gradients.*round 1"):
         wild.run_round()
     large = CpuEngine(problem_of(Plain()))
     state = large.state()
