@@ -87,7 +87,7 @@ def checks() -> str:
         ]
         for point in json.loads((RECORDS / "capacity-sdcf.json").read_text("utf-8"))["check"]
     ]  # fmt: skip
-    first, second, third = json.loads((RECORDS / "masked-scaling.json").read_text("utf-8"))["sizes"]
+    first, second, third = json.loads((RECORDS / "masked-scaling.json").read_text("utf-8"))["sizes"][-3:]
     slope = (second["seconds"] - first["seconds"]) / (second["ratings"] - first["ratings"])
     predicted = second["seconds"] + slope * (third["ratings"] - second["ratings"])
     rows.append([

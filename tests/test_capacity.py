@@ -86,7 +86,7 @@ def test_predictions_are_within_a_fifth_at_sizes_that_were_not_fitted() -> None:
         assert abs(point["server_ms_error"]) < 0.2
     for point in record("capacity-sdcf")["check"]:
         assert abs(point["device_ms_error"]) < 0.2
-    first, second, third = record("masked-scaling")["sizes"]
+    first, second, third = record("masked-scaling")["sizes"][-3:]
     slope = (second["seconds"] - first["seconds"]) / (second["ratings"] - first["ratings"])
     predicted = second["seconds"] + slope * (third["ratings"] - second["ratings"])
     assert predicted / third["seconds"] == pytest.approx(1, abs=0.2)
