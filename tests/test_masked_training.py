@@ -1,6 +1,7 @@
 """`train` and `recommend` with the masked protocol, from Python and from the command line."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -58,12 +59,23 @@ def test_rounds_of_a_plan_are_not_chosen_by_exact_ratings(result: Result) -> Non
 
 def test_a_masked_run_that_loses_says_how_to_find_out_why(result: Result) -> None:
     """No other protocol is trained beside it: a run without noise tells noise from a lack of ratings."""
-    losing = result.record | {"baselines": {"bias": {"rmse": 0.0}}}
+    losing = result.record | {"baselines": {"bias": {"rmse": 0.1}}}
     assert "Try --epsilon inf" in verdict(losing)
+    assert "--model audience" in verdict(losing | {"baselines": {"bias": {"rmse": 0.0}}})
     noiseless = verdict(losing | {"budget": losing["budget"] | {"epsilon": np.inf}})
     assert "no noise" in noiseless
     assert "--epsilon" not in noiseless
     assert "--epsilon" not in verdict(losing | {"baselines": {"bias": {"rmse": 9.0}}})
+
+
+def test_lists_are_compared_with_both_kinds_of_popularity(result: Result) -> None:
+    """Exact counts protect nobody; noisy counts are what this run could show instead of its own lists."""
+    baselines = result.record["baselines"]
+    assert baselines["private_popularity"].keys() == baselines["popularity"].keys()
+    own, sides = result.metrics["precision_at_10"], {"popularity": 1.0, "private_popularity": -1.0}
+    lists = {name: {"precision_at_10": own + side} for name, side in sides.items()}
+    told = verdict(result.record | {"baselines": baselines | lists})
+    assert re.search("lists lose to the most popular items .* and beat those by its own noisy counts", told)
 
 
 def test_without_noise_training_is_said_to_protect_nothing_but_by_masks() -> None:

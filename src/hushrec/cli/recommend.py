@@ -75,12 +75,13 @@ def _print_items(items: list[Row], reasons: list[list[Row]], *, why: bool) -> No
         say("there is nothing to recommend: this person has rated every item of the run")
         return
     is_rating = all(item["predicted"] is not None for item in items)
-    table = Table("item", "title", "predicted" if is_rating else "score", "support", box=None)
+    titled = any(item["title"] for item in items)
+    table = Table("item", *(["title"] * titled), "predicted" if is_rating else "score", "support", box=None)
     if why:
         table.add_column("similar to")
     for item, found in zip(items, reasons, strict=True):
-        named = ", ".join(map(_reason, found))
-        cells = [item["item"], item["title"] or "", _number(item), str(item["support"]), *([named] if why else [])]
+        named, title = ", ".join(map(_reason, found)), item["title"] or ""
+        cells = [item["item"], *([title] * titled), _number(item), str(item["support"]), *([named] * why)]
         table.add_row(*map(harmless, cells))
     Console().print(table)
     if not is_rating:

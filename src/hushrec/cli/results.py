@@ -11,6 +11,8 @@ from hushrec.errors import RunError
 from hushrec.models import find_model
 from hushrec.protocols import find_protocol
 
+NOT_PERSONAL = "not personal"
+
 
 def kept_run(out: Path | None) -> str:
     """Return a sentence about what an interrupted `train` has saved in its folder, and how to continue."""
@@ -66,15 +68,16 @@ def _print_accuracy(console: Console, record: dict[str, Any]) -> None:
 
     data = record["data"]
     columns = [name for name in HEADINGS if name in record["metrics"]]
-    table = Table(Column(no_wrap=True), *(HEADINGS[name] for name in columns), "protects", box=None)
+    protects = Column("protects", min_width=len(NOT_PERSONAL))
+    table = Table(Column(no_wrap=True), *(HEADINGS[name] for name in columns), protects, box=None, pad_edge=False)
     rows = [(f"{record['protocol']} (this run)", record["protocol"], record["metrics"], record["budget"])]
     for name, entry in record["comparisons"].items():
         rows.append((find_protocol(name).row_label, name, entry, entry["budget"]))
     for label, name, metrics, budget in rows:
-        protects = find_protocol(name).wording.protects(budget)
-        table.add_row(label, *(_cell(metrics, column) for column in columns), protects)
+        told = find_protocol(name).wording.protects(budget)
+        table.add_row(label, *(_cell(metrics, column) for column in columns), told)
     for name, metrics in record["baselines"].items():
-        table.add_row(name.replace("_", " "), *(_cell(metrics, column) for column in columns), "not personal")
+        table.add_row(name.replace("_", " "), *(_cell(metrics, column) for column in columns), NOT_PERSONAL)
     if data["cold_users"] or data["cold_items"]:
         console.print(
             f"cold start: {counted(data['cold_users'], 'user')} and {counted(data['cold_items'], 'item')} of the test"

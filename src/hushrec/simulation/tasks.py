@@ -85,10 +85,6 @@ class _Task:
         """Return precision, recall and NDCG at 10 of the lists of `recommend`, unless `metrics` measures lists."""
         return {}
 
-    def released_baselines(self, support: FloatArray | None) -> dict[str, Metrics]:
-        """Return the metrics of ranking by `support`, the noisy popularity that a run released; empty for ratings."""
-        return {}
-
 
 @dataclass(frozen=True, eq=False)
 class RatingTask(_Task):
@@ -137,6 +133,11 @@ class RatingTask(_Task):
         popular = self.measure_lists(same_for_all(self.profiles.support))
         return found | ({"popularity": popular} if popular else {})
 
+    def released_baselines(self, support: FloatArray | None) -> dict[str, Metrics]:
+        """Return the metrics of lists sorted by `support`, the noisy popularity that a run released; empty if None."""
+        lists = {} if support is None else self.measure_lists(same_for_all(support))
+        return {"private_popularity": lists} if lists else {}
+
     def _test(self) -> tuple[IntArray, IntArray, FloatArray]:
         rows = self.split.test
         return self.ratings.users[rows], self.ratings.items[rows], self.values[rows]
@@ -163,6 +164,7 @@ class RankingTask(_Task):
         return {name: self._ranking(same_for_all(own)) for name, own in scores.items()}
 
     def released_baselines(self, support: FloatArray | None) -> dict[str, Metrics]:
+        """Return the metrics of ranking by `support`, the noisy popularity that a run released; empty if None."""
         return {} if support is None else {"private_popularity": self._ranking(same_for_all(support))}
 
     def _ranking(self, score: Scorer) -> Metrics:

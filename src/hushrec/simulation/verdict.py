@@ -35,17 +35,35 @@ def _gain(own: float, theirs: float, measure: str) -> float:
 
 
 def _lists(record: Record) -> str:
-    """Return a clause that compares the lists of a rating model with lists of the most popular items."""
-    own, popular = record["metrics"].get("precision_at_10"), record["baselines"].get("popularity", {})
-    if own is None or "precision_at_10" not in popular:
+    """Return a clause that compares the lists of a rating model with lists of the most popular items.
+
+    Popularity by exact counts is not private. If the run released noisy counts, the clause also has popularity by
+    those.
+    """
+    own = record["metrics"].get("precision_at_10")
+    exact, noisy = (
+        record["baselines"].get(name, {}).get("precision_at_10") for name in ("popularity", "private_popularity")
+    )
+    if own is None or exact is None:
         return ""
-    theirs = popular["precision_at_10"]
-    how = "beat" if own > theirs else "lose to" if own < theirs else "are as good as"
-    return f"; its lists {how} the most popular items (precision@10 {own:.3f} against {theirs:.3f})"
+    first = f"{_compared(own, exact)} the most popular items (precision@10 {own:.3f} against {exact:.3f})"
+    second = "" if noisy is None else f" and {_compared(own, noisy)} those by its own noisy counts ({noisy:.3f})"
+    return f"; its lists {first}{second}"
+
+
+def _compared(own: float, theirs: float) -> str:
+    """Return the verb for two precisions, which count as equal if they are equal to the three digits shown."""
+    difference = round(own, 3) - round(theirs, 3)
+    return "beat" if difference > 0 else "lose to" if difference < 0 else "are as good as"
 
 
 def _advice(record: Record, measure: str, *, wins: bool, theirs: float) -> str:
     """Return advice from the learning curve and the comparisons; empty if the run wins and has converged."""
+    if measure == "rmse" and theirs == 0:
+        return (
+            "There is nothing to predict: a model without taste knows every test rating. --model audience learns from"
+            " which items were rated."
+        )
     values = [point[measure] for point in record["curve"]]
     best = max(values) if HEADLINES[measure] else min(values)
     before = values[-1 - len(values) // 10]

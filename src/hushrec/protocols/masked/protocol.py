@@ -38,7 +38,7 @@ NETWORK_SURVIVORS = 0.8  # default share of the expected devices that must survi
 NETWORK_CORRUPT = 0.05  # default share of the smallest cohort that may be corrupt
 LARGE_COHORT = 20  # with fewer devices the default share of corrupt ones is 0
 MOST_EVALUATION = 0.5  # largest share of μ² for evaluation
-NETWORK_RESERVE = 0.2  # default share of μ² for repeated attempts: one of the most expensive round of any plan
+NETWORK_RESERVE = 0.2  # default share of μ² for repeated attempts: one of any round of a plan with factor columns
 
 
 @dataclass(frozen=True)
