@@ -175,6 +175,80 @@ def counts_table(records: Path) -> str:
     return markdown(rows)
 
 
+def small_fleets_table(records: Path) -> str:
+    """Return NDCG@10 of lists of small fleets beside popularity, and what larger shares of counts change."""
+    cells = json.loads((records / "masked-small-fleets.json").read_text("utf-8"))
+    first, *others = (key.removeprefix("gp, ") for key in next(iter(cells.values())) if key.startswith("gp, "))
+    heads = [f"{what}, counts {float(share):.0%}" for what in ("`gp`", "RMSE") for share in (first, *others)]
+    rows = [["set, catalogue, devices", "popular, exact counts", "popular, the whole ε for counts", *heads]]
+    for key, cell in cells.items():
+        data, kind, devices, _ = key.split(", ")
+        row = [f"{SETS['masked-' + data]}, {kind}, {devices.split()[0]}"]
+        row += [f"{np.mean(cell[name]):.3f}" for name in cell if name.startswith("popular")]
+        for what, digits in (("gp", 3), ("rmse", 4)):
+            usual = cell[f"{what}, {first}"]
+            row += [f"{np.mean(usual):.3f}", *(changed(usual, cell[f"{what}, {share}"], digits) for share in others)]
+        rows.append(row)
+    sentences = [
+        _ahead(cells, f"gp, {first}", name, words)
+        for name, words in (
+            ("popular, exact counts", "the most popular items by exact counts"),
+            ("popular, the whole ε for counts", "popularity at the same ε"),
+        )
+    ]
+    sentences += [_clear_changes(cells, first, share) for share in others]
+    return f"{markdown(rows)}\n\n{' '.join(sentences)}"
+
+
+def _ahead(cells: Mapping[str, Any], own: str, other: str, words: str) -> str:
+    """Return in how many rows of each size lists are at least as good as others."""
+    sizes: dict[str, list[bool]] = {}
+    for key, cell in cells.items():
+        sizes.setdefault(key.split(", ")[2], []).append(np.mean(cell[own]) >= np.mean(cell[other]))
+    counts = ", ".join(f"{sum(found)} of {len(found)} rows with {size}" for size, found in sizes.items())
+    return f"Lists are not below {words} in {counts}."
+
+
+def _clear_changes(cells: Mapping[str, Any], first: str, share: str) -> str:
+    """Return in how many rows another share of counts changes lists and errors by more than the standard error."""
+    found = []
+    for what, better in (("gp", 1), ("rmse", -1)):
+        gains = [better * np.subtract(cell[f"{what}, {share}"], cell[f"{what}, {first}"]) for cell in cells.values()]
+        clear = [gain.mean() / (gain.std(ddof=1) / np.sqrt(len(gain))) for gain in gains]
+        found.append(f"better in {sum(one > 1 for one in clear)} rows and worse in {sum(one < -1 for one in clear)}")
+    return (
+        f"With {float(share):.0%} for counts, lists are {found[0]} of {len(cells)} by more than a standard error;"
+        f" RMSE is {found[1]}."
+    )
+
+
+def alike_table(records: Path) -> str:
+    """Return the validation RMSE of each kernel of catalogues without attributes, and which is the best on average."""
+    cells = json.loads((records / "masked-alike.json").read_text("utf-8"))
+    kinds: dict[str, list[dict[str, list[float]]]] = {}
+    rows = [["set, catalogue, ε", "product of rows", "and titles", "and nearness", "nearness adds"]]
+    for key, cell in cells.items():
+        data, kind, epsilon = key.split(", ")
+        found = cell["rmse"]
+        kinds.setdefault(kind, []).append(found)
+        values = [f"{np.mean(found[name]):.4f}" if name in found else "" for name in ("rows", "rows, titles")]
+        *_, before, last = found
+        shown = f"{SETS['masked-' + data]}, {kind}, {epsilon.split()[1]}"
+        rows.append([shown, *values, f"{np.mean(found[last]):.4f}", changed(found[before], found[last], 4)])
+    means = [
+        f"{name} {np.mean([np.mean(cell[name]) for cell in own]):.4f} ({kind})"
+        for kind, own in kinds.items() for name in own[0]
+    ]  # fmt: skip
+    return f"{markdown(rows)}\n\nMeans over the rows: {'; '.join(means)}."
+
+
+def changed(before: list[float], after: list[float], digits: int) -> str:
+    """Return the mean of paired differences with its standard error."""
+    differences = np.array(after) - np.array(before)
+    error = differences.std(ddof=1) / np.sqrt(len(differences))
+    return f"{np.mean(differences):+.{digits}f} ± {error:.{digits}f}".replace("-", "−")
+
+
 def factors_table(records: Path) -> str:
     """Return the validation RMSE of a large fleet by the number of columns that each factor round learns."""
     cells = json.loads((records / "masked-plan.json").read_text("utf-8"))["factor columns"]
@@ -238,6 +312,8 @@ TABLES = {
     "gp": gp_tables,
     "targets": targets_table,
     "counts": counts_table,
+    "small fleets": small_fleets_table,
+    "alike": alike_table,
     "factors": factors_table,
     "constants": constants_table,
     "tried": tried_table,

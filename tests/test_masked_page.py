@@ -87,6 +87,33 @@ def test_lists_of_small_fleets_follow_their_record(tmp_path: Path) -> None:
     assert made.endswith("| MovieLens-1M, 100, 8 | 153 | 0.114 | 0.083, 1.003 |")
 
 
+def test_small_fleets_stand_beside_both_kinds_of_popularity(tmp_path: Path) -> None:
+    """Paired differences over the draws, with their standard errors."""
+    popular = {"popular, exact counts": [0.1, 0.12], "popular, the whole ε for counts": [0.09, 0.09]}
+    own = {"gp, 0.29": [0.08, 0.1], "rmse, 0.29": [1.0, 1.1], "gp, 0.5": [0.09, 0.13], "rmse, 0.5": [1.01, 1.13]}
+    cell = popular | own
+    record = {"ml-1m, ids, 100 devices, epsilon 8": cell}
+    (tmp_path / "masked-small-fleets.json").write_text(json.dumps(record), "utf-8")
+    made = rating_tables.small_fleets_table(tmp_path)
+    assert "| MovieLens-1M, ids, 100 | 0.110 | 0.090 | 0.090 | +0.020 ± 0.010 | 1.050 | +0.0200 ± 0.0100 |" in made
+    assert "Lists are not below popularity at the same ε in 1 of 1 rows with 100 devices." in made
+    assert made.endswith("RMSE is better in 0 rows and worse in 1.")
+
+
+def test_kernels_without_attributes_follow_their_record(tmp_path: Path) -> None:
+    """What the last part of the kernel adds, for titles and for ids alone."""
+    titles = {"rows": [0.94, 0.94], "rows, titles": [0.93, 0.93], "rows, titles, nearness": [0.93, 0.932]}
+    record = {
+        "ml-1m, titles, epsilon 8": {"rmse": titles},
+        "ml-1m, ids, epsilon 1": {"rmse": {"rows": [1.0, 1.0], "rows, nearness": [1.0, 1.002]}},
+    }
+    (tmp_path / "masked-alike.json").write_text(json.dumps(record), "utf-8")
+    made = rating_tables.alike_table(tmp_path)
+    assert "| MovieLens-1M, titles, 8 | 0.9400 | 0.9300 | 0.9310 | +0.0010 ± 0.0010 |" in made
+    assert "| MovieLens-1M, ids, 1 | 1.0000 |  | 1.0010 | +0.0010 ± 0.0010 |" in made
+    assert "rows, titles 0.9300 (titles)" in made
+
+
 def test_numbers_of_factor_columns_follow_their_record(tmp_path: Path) -> None:
     """One row for each budget; the strength of the fleet is not shown."""
     cells = {
