@@ -114,7 +114,12 @@ def _whole_budget(engine: Engine) -> Record:
 
 
 def _released_metrics(task: Task, engine: Engine) -> dict[str, float]:
-    """Return the metrics of ranking by the counts that this run released, named like "private_popularity_auc"."""
+    """Return the metrics of ranking by the counts that this run released, named like "private_popularity_auc".
+
+    The result is empty for a task that predicts ratings, whose tables show no lists but those of the model.
+    """
+    if isinstance(task, RatingTask):
+        return {}
     released = task.released_baselines(engine.predictor().released_support())
     return {f"{name}_{measure}": value for name, found in released.items() for measure, value in found.items()}
 
