@@ -1,11 +1,12 @@
 """A device's store: damage and impossible places are one sentence, and nothing of anybody else's is touched."""
 
 import os
+import re
 import shutil
 import sqlite3
 import stat
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from offline_kit import OfflineServer, make_small_offer
 
 from hushrec import Device
 from hushrec.device import joining
-from hushrec.device.store import Store
+from hushrec.device.store import NAMES, Store
 from hushrec.errors import HushrecError, StorageError
 
 SECRET = bytes(range(100, 132))
@@ -94,21 +95,117 @@ def test_no_change_leaves_anything_in_the_log_of_an_open_store(tmp_path: Path, d
 def test_a_log_that_a_killed_process_left_is_truncated_on_opening(tmp_path: Path) -> None:
     """A copy of the files while a log is there stands for the kill."""
     with closing(Store(tmp_path / "store", create=True)) as store:
-        store._rows("INSERT INTO kept VALUES ('private_state', ?)", (SECRET,))
-        store._rows("DELETE FROM kept")
+        store._rows("INSERT INTO kept_private_state VALUES (1, ?)", (SECRET,))
+        store._rows("DELETE FROM kept_private_state")
         shutil.copytree(tmp_path / "store", tmp_path / "killed")
     assert SECRET in bytes_in(tmp_path / "killed")
     with closing(Store(tmp_path / "killed")):
         assert SECRET not in bytes_in(tmp_path / "killed")
 
 
-@pytest.mark.parametrize("name", ["budgets", "ledger", "offer", "key", "private_state", "public", "shown"])
+# What is left of a value that is gone --------------------------------------------------------------------------
+
+MARK = b"\xf1of value"  # made-up values repeat this mark, their own number and its complement
+VALUES = sorted({*NAMES} - {"ratings"})
+
+
+def marked(number: int, size: int) -> bytes:
+    """A value of about this size, of which any 33 bytes give its number away."""
+    return (MARK + number.to_bytes(4, "big") + (2**32 - 1 - number).to_bytes(4, "big")) * (size // 17 + 1)
+
+
+def found_in(folder: Path) -> set[int]:
+    """The numbers of all made-up values of which a piece lies in any file of a store."""
+    pairs = re.findall(re.escape(MARK) + b"(.{4})(.{4})", bytes_in(folder), re.DOTALL)
+    numbers = ((int.from_bytes(number, "big"), int.from_bytes(check, "big")) for number, check in pairs)
+    return {number for number, check in numbers if number + check == 2**32 - 1}
+
+
+def change_at_random(store: Store, kept: dict[str, int], number: int, rng: np.random.Generator) -> None:
+    """Replace or drop up to four values, of 10 to 3,000 bytes."""
+    with store.change():
+        for name in map(str, rng.choice(VALUES, size=rng.integers(1, 5), replace=False)):
+            kept.pop(name, None)
+            if rng.random() < 0.2:
+                store.drop(name)
+            else:
+                kept[name] = number
+                store.put(name, marked(number, int(np.exp(rng.uniform(np.log(10), np.log(3_000))))))
+
+
+def give_up(store: Store, number: int) -> None:
+    """Begin a change of a value that is larger than SQLite's cache, and undo it."""
+    with suppress(KeyboardInterrupt), store.change():
+        store.put("outbox", marked(number, 3_000_000))
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("seed", [0, 1, 4])
+def test_no_piece_of_a_replaced_value_is_left_in_any_file(tmp_path: Path, seed: int) -> None:
+    """Random changes to an open store, one of them given up: after each, its files hold the present values alone."""
+    rng, kept = np.random.default_rng(seed), dict[str, int]()
+    with closing(Store(tmp_path / "store", create=True)) as store:
+        for number in range(1, 56):
+            change_at_random(store, kept, number, rng)
+            if number == 9:
+                give_up(store, 100)
+            assert found_in(tmp_path / "store") == set(kept.values())
+
+
+@pytest.mark.parametrize("seed", [4, 5])
+def test_no_removed_rating_is_left_in_any_file(tmp_path: Path, seed: int) -> None:
+    """Many ratings come and go; the ids of those that are gone are in no file."""
+    rng, kept, gone = np.random.default_rng(seed), set[str](), set[str]()
+    with closing(Store(tmp_path / "store", create=True)) as store:
+        for _ in range(60):
+            new = [f"<item {rng.integers(10**8):08d} {'x' * rng.integers(0, 150)}>" for _ in range(rng.integers(1, 60))]
+            old = [item for item in sorted(kept.union(new)) if rng.random() < 0.3]
+            with store.change():
+                store.put_ratings(dict.fromkeys(new, 4.0))
+                assert all(store.drop_rating(item) for item in old)
+            kept, gone = kept.union(new).difference(old), gone.union(old)
+        assert store.ratings().keys() == kept
+        files = bytes_in(tmp_path / "store")
+    assert not any(item.encode() in files for item in gone)
+
+
+def test_a_store_of_schema_version_2_is_migrated(tmp_path: Path) -> None:
+    """Its values stay, and what SQLite left of earlier values in unused parts of pages is overwritten."""
+    (tmp_path / "store").mkdir(mode=0o700)
+    path, kept = tmp_path / "store" / "device.sqlite", dict[str, bytes]()
+    os.close(os.open(path, os.O_CREAT, 0o600))
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        for query in (
+            "PRAGMA journal_mode = WAL",
+            "PRAGMA secure_delete = OFF",
+            "CREATE TABLE ratings (item TEXT PRIMARY KEY, value REAL NOT NULL)",
+            "CREATE TABLE catalogue (position INTEGER PRIMARY KEY, id TEXT UNIQUE, title TEXT, attributes BLOB)",
+            "CREATE TABLE kept (name TEXT PRIMARY KEY, value BLOB NOT NULL)",
+            "PRAGMA user_version = 2",
+            "INSERT INTO catalogue VALUES (0, 'a', 'A', NULL), (1, 'b', 'B', NULL)",
+            "INSERT INTO ratings VALUES ('b', 4.5), ('c', 2)",
+        ):
+            database.execute(query)
+        for number in range(60):
+            name = VALUES[1 + number % 6]
+            kept[name] = marked(number, 300 + 997 * number % 7_000)
+            database.execute("INSERT OR REPLACE INTO kept VALUES (?, ?)", (name, kept[name]))
+    assert found_in(tmp_path / "store") > set(range(54, 60))
+    for _ in range(2):  # the second opening finds version 3
+        with closing(Store(tmp_path / "store")) as store:
+            assert {name: store.get(name) for name in kept} == kept
+            assert store.ratings() == {"b": 4.5, "c": 2.0}
+            assert store.rated_positions(2) == {1: 4.5}
+            assert found_in(tmp_path / "store") == set(range(54, 60))
+
+
+@pytest.mark.parametrize("name", ["budgets", "ledger", "offer", "key", "private_state", "public", "ratings", "shown"])
 def test_a_value_that_cannot_be_read_is_called_damaged(filled: Path, tmp_path: Path, name: str) -> None:
     """Each kept value by itself; the store is left as it is."""
     folder = tmp_path / "store"
     shutil.copytree(filled, folder)
     with sqlite3.connect(folder / "device.sqlite") as database:
-        database.execute("UPDATE kept SET value = x'fffefd' WHERE name = ?", (name,))
+        database.execute(f"UPDATE kept_{name} SET value = x'fffefd'")
     database.close()
     before = (folder / "device.sqlite").read_bytes()
     with pytest.raises(StorageError, match="damaged"):

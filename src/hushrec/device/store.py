@@ -1,9 +1,18 @@
 """The local store of a person's device: ratings, private state, ledger and keys, readable by its owner only.
 
 The store is one SQLite file in a folder of its own. Changes that belong together are one transaction, which is flushed
-to disk before `change` returns: every report that was sent has been charged to the stored ledger. What a change removes
-is overwritten in the file (`secure_delete`), and the write-ahead log is truncated after every change.
-SQLite may still have left a copy of a part of a value in the unused part of a page when it moved rows between pages.
+to disk before `change` returns: every report that was sent has been charged to the stored ledger.
+
+A named value that is replaced or removed leaves no copy in any file of the store:
+
+- Each named value, such as the ratings or the private state, is the only row of its own table. SQLite moves rows only
+  when it splits or merges the pages of a table with several rows, and does not clear the place that a row had before.
+  A single row stays on its table's first page, and its overflow pages hold nothing else.
+- `secure_delete` overwrites a replaced row and every page that becomes free with zeros.
+- The write-ahead log, which holds whole pages, is truncated after every change, also after one that failed. Temporary
+  data stays in memory (`temp_store`).
+
+The catalogue is public, and the only table with several rows.
 """
 
 import contextlib
@@ -20,13 +29,15 @@ import numpy as np
 from hushrec.arrays import FloatArray
 from hushrec.errors import HushrecError, StorageError
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 DATABASE = "device.sqlite"
 FILES = (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", f"{DATABASE}-journal", "lock")  # every file of a store
-_TABLES = (
-    "CREATE TABLE ratings (item TEXT PRIMARY KEY, value REAL NOT NULL)",
-    "CREATE TABLE catalogue (position INTEGER PRIMARY KEY, id TEXT UNIQUE, title TEXT NOT NULL, attributes BLOB)",
-    "CREATE TABLE kept (name TEXT PRIMARY KEY, value BLOB NOT NULL)",
+NAMES = (  # of all named values
+    "attempt_until", "budgets", "copied", "device", "enrolled", "given_up", "key", "last_list", "ledger", "next_key",
+    "offer", "outbox", "over", "past_runs", "private_state", "public", "ratings", "server", "shown",
+)  # fmt: skip
+_CATALOGUE = (
+    "CREATE TABLE catalogue (position INTEGER PRIMARY KEY, id TEXT UNIQUE, title TEXT NOT NULL, attributes BLOB)"
 )
 
 
@@ -93,14 +104,17 @@ class Store:
     def _connect(self, *, new: bool) -> None:
         self._database = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
         try:
-            for pragma in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON"):
+            for pragma in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON", "temp_store = MEMORY"):
                 self._rows(f"PRAGMA {pragma}")
-            if new:
-                with self.change():
-                    for table in _TABLES:
-                        self._rows(table)
-                    self._rows(f"PRAGMA user_version = {SCHEMA_VERSION}")
             ((version,),) = self._rows("PRAGMA user_version")
+            if new or version == 2:
+                with self.change():
+                    self._make_tables()
+                    if new:
+                        self._rows(_CATALOGUE)
+                    else:
+                        self._migrate()
+                version = SCHEMA_VERSION
             if version == 0:
                 raise StorageError(
                     f"the store in {self.folder} is incomplete: its creation was interrupted. Remove the folder, and"
@@ -115,6 +129,20 @@ class Store:
         except BaseException:
             self._database.close()
             raise
+
+    def _make_tables(self) -> None:
+        for name in NAMES:
+            self._rows(f"CREATE TABLE kept_{name} (only INTEGER PRIMARY KEY CHECK (only = 1), value BLOB NOT NULL)")
+        self._rows(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+    def _migrate(self) -> None:
+        """Move the values of schema version 2 to their own tables. Dropping the old tables overwrites their pages."""
+        for name, value in self._rows("SELECT name, value FROM kept"):
+            self.put(name, value)
+        self.put_ratings(dict(self._rows("SELECT item, value FROM ratings")))
+        self.put_json("attempt_until", 0)  # it is not known how old an open attempt is
+        for table in ("kept", "ratings"):
+            self._rows(f"DROP TABLE {table}")
 
     def close(self) -> None:
         self._database.close()
@@ -162,7 +190,8 @@ class Store:
                 if self._database.in_transaction:
                     self._database.execute("ROLLBACK")
             raise
-        self._scrub()
+        finally:
+            self._scrub()
 
     def _scrub(self) -> None:
         """Truncate the write-ahead log, so that no byte of a replaced value stays in it; call only outside `change`.
@@ -184,7 +213,7 @@ class Store:
 
     def get(self, name: str) -> bytes | None:
         """Return a named value, or None if the store does not have it."""
-        rows = self._rows("SELECT value FROM kept WHERE name = ?", (name,))
+        rows = self._rows(f"SELECT value FROM kept_{name}")
         with self.intact(name):
             return bytes(rows[0][0]) if rows else None
 
@@ -194,36 +223,42 @@ class Store:
             return None if value is None else msgspec.json.decode(value)
 
     def put(self, name: str, value: bytes) -> None:
-        """Store a named value; call only inside `change`."""
-        self._write("INSERT OR REPLACE INTO kept VALUES (?, ?)", [(name, value)])
+        """Store a value under one of `NAMES`; call only inside `change`."""
+        self._write(f"INSERT OR REPLACE INTO kept_{name} VALUES (1, ?)", [(value,)])
 
     def put_json(self, name: str, value: Any) -> None:
         self.put(name, msgspec.json.encode(value))
 
     def drop(self, *names: str) -> None:
         """Remove named values; call only inside `change`."""
-        self._write("DELETE FROM kept WHERE name = ?", [(name,) for name in names])
-
-    # Ratings and items -----------------------------------------------------------------------------------------
+        for name in names:
+            self._write(f"DELETE FROM kept_{name}", [()])
 
     def ratings(self) -> dict[str, float]:
-        rows = self._rows("SELECT item, value FROM ratings ORDER BY item")
+        """Return this person's ratings by item id, in the order of ids."""
+        packed = self.get("ratings")
         with self.intact("a rating"):
-            return {str(item): float(value) for item, value in rows}
+            return {} if packed is None else msgspec.json.decode(packed, type=dict[str, float])
 
     def put_ratings(self, values: dict[str, float]) -> None:
-        self._write("INSERT OR REPLACE INTO ratings VALUES (?, ?)", list(values.items()))
+        """Add ratings, or replace earlier ratings of the same items; call only inside `change`."""
+        self.put_json("ratings", dict(sorted((self.ratings() | values).items())))
 
     def drop_rating(self, item: str) -> bool:
-        """Remove a rating; return whether there was one."""
-        return self._write("DELETE FROM ratings WHERE item = ?", [(item,)]) == 1
+        """Remove a rating, and return whether there was one; call only inside `change`."""
+        kept = self.ratings()
+        found = kept.pop(item, None) is not None
+        self.put_json("ratings", kept)
+        return found
+
+    # Items -----------------------------------------------------------------------------------------------------
 
     def rated_positions(self, n_items: int) -> dict[int, float]:
         """Return the ratings of the first `n_items` items of the catalogue, by position."""
-        query = "SELECT position, value FROM ratings JOIN catalogue ON id = item WHERE position < ? ORDER BY position"
-        rows = self._rows(query, (n_items,))
-        with self.intact("a rating"):
-            return {int(position): float(value) for position, value in rows}
+        kept, rated = self.ratings(), "SELECT value FROM json_each(?)"
+        query = f"SELECT position, id FROM catalogue WHERE id IN ({rated}) AND position < ? ORDER BY position"
+        rows = self._rows(query, (msgspec.json.encode([*kept]).decode(), n_items))
+        return {position: kept[item] for position, item in rows}
 
     def count_items(self) -> int:
         return int(self._rows("SELECT count(*) FROM catalogue")[0][0])
