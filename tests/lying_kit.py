@@ -98,20 +98,28 @@ class Told:
     offer: bytes = b""
     run_id: str = RUN_ID
     alter: Callable[[bytes], bytes] = lambda body: body  # on the way
+    refusal: Callable[[], httpx.Response] | None = None  # to the request for a message
+    seconds: int | None = None  # that the attempt may go on, as it says
+    gone: bool = False  # out of reach
     left: list[Any] = field(default_factory=list)
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         """Answer as a server that takes every report."""
+        if self.gone:
+            raise httpx.ConnectError("nobody there")
         if request.url.path == "/v1/reports":
             envelope = wire.decode(request.content, Envelope)
             self.left.append(envelope.message)
             body = wire.encode(Receipt.of(envelope.address, repeated=False))
+        elif request.url.path == "/v1/inbox" and self.refusal is not None:
+            return self.refusal()
         elif request.url.path == "/v1/inbox":
             address = self.address or Address(1, 1, PLACES[type(self.message)])
             body = self.alter(wire.encode(Envelope.to(self.run_id, address, self.message)))
         else:
             body = {"/v1/public": self.public, "/v1/run": self.offer}[request.url.path]
-        return httpx.Response(200, stream=httpx.ByteStream(body))
+        headers = {} if self.seconds is None else {"Hushrec-Attempt-Seconds": str(self.seconds)}
+        return httpx.Response(200, stream=httpx.ByteStream(body), headers=headers)
 
 
 def connected(folder: Path, told: Told) -> Device:

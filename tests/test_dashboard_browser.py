@@ -17,6 +17,7 @@ from browser_kit import (
     violations,
 )
 from fault_kit import ServerProcess, Zygote
+from masked_kit import PHASES, close_phase, joined, masked_settings, report
 from service_kit import (
     OPEN_SOCKETS,
     ROUND_WAIT,
@@ -28,6 +29,7 @@ from service_kit import (
     small_settings,
 )
 
+from hushrec.protocols.masked.evaluation import Measured
 from hushrec.service import dashboard
 
 pytestmark = OPEN_SOCKETS
@@ -61,6 +63,32 @@ def test_rounds_appear_as_they_happen(browser: Any, tmp_path: Path) -> None:
         assert page.complaints == []
     for device in devices:
         device.close()
+
+
+def test_a_masked_run_shows_phases_attempts_cohorts_drop_outs_and_accuracy(browser: Any, tmp_path: Path) -> None:
+    """Ten devices in two cohorts; the first attempt finds nobody, and one device drops out of the second."""
+    with joined(tmp_path, 10, masked_settings(5, rounds={"min_devices": 10})) as (live, devices):
+        page = open_page(browser, live.url)
+        page.wait_for_selector("#reports-note:has-text('Phase keys, 1 of 5, attempt 1. 10 devices have not')")
+        close_phase(live)
+        page.wait_for_selector("#reports-note:has-text('Phase keys, 1 of 5, attempt 2.')")
+        report(live, devices, "keys", 1, 2)
+        page.wait_for_selector("#reports-note:has-text('Phase shares, 2 of 5, attempt 2. 10 devices have not')")
+        assert "2 cohorts of 5 to 5 devices continue; 0 had too few devices." in page.inner_text("#reports-note")
+        report(live, devices[:9], "shares", 1, 2)
+        close_phase(live)
+        page.wait_for_selector("#reports-note:has-text('2 cohorts of 4 to 5 devices continue')")
+        for phase in PHASES[2:]:
+            report(live, devices[:9], phase, 1, 2)
+        page.wait_for_selector("#table tr", state="attached")
+        page.click("summary")
+        cells = page.locator("#table tr").first.locator("th, td").all_inner_texts()
+        assert (cells[0], cells[2], cells[3]) == ("1", "9", "1")  # round, reports, dropped out
+        assert page.is_hidden("#accuracy")  # of so few devices nothing can be measured: the next line is a larger run's
+        live.rounds.server.side.learner.measured.append(Measured(1, 0.93, 0.02, 0.97, 0.03))
+        page.wait_for_selector("#accuracy-rows tr:has-text('0.930 ± 0.020')")
+        assert "Only sums of at least 4 tables are revealed." in page.inner_text("#asked")
+        assert page.complaints == []
 
 
 def test_an_operator_acts_with_the_token_and_after_saying_yes(browser: Any, tmp_path: Path) -> None:

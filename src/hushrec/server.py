@@ -66,6 +66,7 @@ class Server:
         self._attempt = 0
         self._phase = 0  # index of the open phase in `side.phases`
         self._inbox: Inbox = {}
+        self.invited: frozenset[Name] = frozenset()  # devices that the open attempt asked in its first phase
         self._reports: dict[Name, Any] = {}
 
     def __repr__(self) -> str:
@@ -114,10 +115,13 @@ class Server:
         self._open_round(self.side.choose_members(self._members))
 
     def _open_round(self, members: Collection[Name]) -> None:
-        inbox = self.side.open(self.round_number + 1, 1, members)
-        self.round_number, self._attempt, self._phase = self.round_number + 1, 1, 0
-        self._inbox, self._reports = inbox, {}
+        self._open_attempt(self.round_number + 1, 1, members)
         self._move(Event.START_ROUND)
+
+    def _open_attempt(self, round_number: int, attempt: int, members: Collection[Name]) -> None:
+        inbox = self.side.open(round_number, attempt, members)
+        self.round_number, self._attempt, self._phase = round_number, attempt, 0
+        self._inbox, self.invited, self._reports = inbox, frozenset(inbox), {}
 
     def check_asked(self, sender: Name, address: Address) -> None:
         """Raise `RemoteProtocolError` unless `address` names the open phase and this phase asks `sender` to report."""
@@ -200,13 +204,12 @@ class Server:
         asked = self._members if members is None else members
         self._open_round(asked)
         if attempt > 1:
-            self._attempt, self._inbox = attempt, self.side.open(self.round_number, attempt, asked)
+            self._open_attempt(self.round_number, attempt, asked)
 
     def _next_attempt(self, reason: str, members: Collection[Name]) -> None:
         if self._most_attempts is not None and self._attempt >= self._most_attempts:
             raise LocalProtocolError(f"round {self.round_number} failed {self._attempt} times: {reason}")
-        inbox = self.side.open(self.round_number, self._attempt + 1, members)
-        self._attempt, self._phase, self._inbox, self._reports = self._attempt + 1, 0, inbox, {}
+        self._open_attempt(self.round_number, self._attempt + 1, members)
         self._move(Event.CLOSE_PHASE)
 
     # Keeping state ---------------------------------------------------------------------------------------------

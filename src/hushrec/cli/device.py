@@ -210,7 +210,10 @@ def join(
             say(f"the server is now at {device.server}")
         if joined and follow:
             say(_follow(device))
-        _take_part(device, rounds)
+        try:
+            _take_part(device, rounds)
+        finally:
+            device.drop_out()
 
 
 def _follow(device: "hushrec.Device") -> str:
@@ -397,4 +400,5 @@ def ui(
         config = uvicorn.Config(made, access_log=False, log_config=None, server_header=False, ws="none")
         config.timeout_graceful_shutdown = 2
         uvicorn.Server(config).run(sockets=[listening])
-        page.participation.stop()
+        if not page.is_forgotten:
+            page.participation.stop()

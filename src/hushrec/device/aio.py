@@ -38,14 +38,15 @@ class Event:
 async def taking_part(device: Device, *, wait: float = WAIT_SECONDS) -> AsyncIterator[AsyncIterator[Event]]:
     """Report in every round of the device's server until the run is over; yield an iterator of events.
 
-    Leaving the block ends the participation: a step in progress stops after its current request, which the server
-    answers within about `wait` seconds.
+    Leaving the block ends the participation: the device drops out of the open round, and a step in progress stops after
+    its current request, which the server answers within about `wait` seconds.
     """
     closing = threading.Event()
     try:
         yield _events(device, wait, closing)
     finally:
         closing.set()
+        await asyncio.to_thread(device.drop_out)
 
 
 async def _events(device: Device, wait: float, closing: threading.Event) -> AsyncIterator[Event]:

@@ -25,6 +25,7 @@ class Reply:
     body: bytes = field(default=b"", repr=False)
     last_round: int | None = None  # the header Hushrec-Last-Round
     retry_after: int | None = None  # seconds, the header Retry-After
+    attempt_seconds: int | None = None  # the header Hushrec-Attempt-Seconds
 
     @property
     def problem(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from hushrec.arrays import FloatArray
 from hushrec.budget.events import as_number
-from hushrec.device import joining
+from hushrec.device import joining, open_attempt
 from hushrec.device.budgets import Budgets
 from hushrec.device.calls import not_joined
 from hushrec.device.catalogue import Catalogue, Found
@@ -260,6 +260,14 @@ class Device:
         """
         outcome: str = self._driver(patience=patience).run(self._session.step(wait), stopped=stopped)
         return outcome
+
+    def drop_out(self) -> None:
+        """Delete the secrets of the open attempt of a round, if there is one, because the device stops taking part.
+
+        The next `step` reports in the next attempt or round.
+        """
+        with self._lock:
+            open_attempt.drop_out(self._session)
 
     def look_next(self) -> tuple[Offer, float | None]:
         """Return the server's offer of further rounds or of a next run, and the ε that the person must allow first.

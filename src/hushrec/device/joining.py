@@ -12,6 +12,7 @@ from hushrec import wire
 from hushrec.budget.ledger import Ledger
 from hushrec.device.budgets import allow_run, consent
 from hushrec.device.calls import Call, Job, check_size, expect, not_joined
+from hushrec.device.open_attempt import drop_out
 from hushrec.errors import BudgetExceeded, ConsentNeeded, LocalProtocolError, RemoteProtocolError
 from hushrec.messages import Enrolment, Offer
 from hushrec.models import find_model
@@ -128,7 +129,7 @@ def rejoin(session: "Session", invitation: str | None = None) -> Job:
     with session.store.change():
         session.store.put_json("ledger", client.ledger.to_record())
         session.kept.put_private_state(client.private_state())
-        session.store.drop("key", "device", "enrolled", "outbox", "copied")
+        session.store.drop("attempt_until", "key", "device", "enrolled", "outbox", "copied")
     session.key = session.name = None
     session.forget_client()
     yield from join(session, invitation)  # the user vector and the last round are kept
@@ -136,6 +137,7 @@ def rejoin(session: "Session", invitation: str | None = None) -> Job:
 
 def leave(session: "Session") -> Job:
     """Leave the run at the server and in the store. Reports that were sent cannot be taken back."""
+    drop_out(session)
     yield from _retire(session)
     forget_run(session)
 
@@ -157,7 +159,7 @@ def forget_run(session: "Session") -> None:
 
 def _drop_run(session: "Session") -> None:
     """Remove everything that belongs to one run from the store; call only inside `Store.change`."""
-    session.store.drop("enrolled", "outbox", "copied", "over", "given_up")
+    session.store.drop("attempt_until", "enrolled", "outbox", "copied", "over", "given_up")
     session.store.drop("private_state", "public", "shown")
     session.store.drop_catalogue()
 

@@ -1,5 +1,6 @@
 """A background thread that takes part in rounds while a person uses the device page."""
 
+import contextlib
 import threading
 
 from hushrec.device.device import Device
@@ -39,10 +40,14 @@ class Participation:
             self._thread.start()
 
     def stop(self) -> None:
-        """Stop taking part at once, without waiting for a request in progress, whose reply is ignored."""
+        """Stop taking part at once, and drop out of the open round.
+
+        A request in progress is not waited for, and its reply is ignored.
+        """
         with self._lock:
             self._stop.set()
             self.code, self.words = OFF, ""
+        self._device.drop_out()
 
     def _note(self, stop: threading.Event, code: str, words: str = "") -> None:
         with self._lock:
@@ -50,11 +55,16 @@ class Participation:
                 self.code, self.words = code, words
 
     def _run(self, stop: threading.Event) -> None:
+        with contextlib.suppress(Stopped):
+            self._take_part(stop)
+        if not stop.is_set():
+            with contextlib.suppress(HushrecError):  # the error that ended the participation, such as a damaged store
+                self._device.drop_out()
+
+    def _take_part(self, stop: threading.Event) -> None:
         while not stop.is_set():
             try:
                 outcome = self._device.step(POLL_SECONDS, patience=0, stopped=stop.is_set)
-            except Stopped:
-                return
             except ConnectionFailed as error:
                 if error.code not in ("unreachable", "silent", "busy"):  # retries do not help with a bad certificate
                     self._note(stop, error.code, str(error))

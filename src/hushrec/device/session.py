@@ -21,6 +21,7 @@ from hushrec import wire
 from hushrec.budget.events import as_number
 from hushrec.budget.ledger import Ledger
 from hushrec.client import Client
+from hushrec.device import open_attempt
 from hushrec.device.budgets import Budgets, allow_run, consent
 from hushrec.device.calls import LARGEST_PAGE, MOST_ITEMS, SMALL_REPLY, Call, Job, Reply, check_size, expect, not_joined
 from hushrec.device.joining import rotate_key
@@ -53,6 +54,7 @@ class Session:
         self._client: Client | None = None
         self.predictions = Predictions(self)
         self.reload()
+        open_attempt.drop_expired(self)
 
     def reload(self) -> None:
         """Read budgets, offer, key and id from the store, at the start and when the run changes."""
@@ -152,6 +154,7 @@ class Session:
     def step(self, wait: float = 0) -> Job:
         """Report in the open phase, waiting up to `wait` seconds; return `STEPPED`, `NO_ROUND` or `RUN_OVER`."""
         self._refuse_copies()
+        open_attempt.drop_expired(self)
         if self.store.get("next_key") is not None:
             yield from rotate_key(self)  # finish an interrupted change of the key
         if self.store.get("outbox") is not None:
@@ -159,10 +162,12 @@ class Session:
         wait = min(wait, LONGEST_WAIT)
         reply = yield Call(self._inbox(wait), largest=LARGEST_TABLE + SMALL_REPLY, wait=wait)
         self._check_last_round(reply)
+        if reply.status >= 400 or reply.attempt_seconds == 0:
+            open_attempt.drop_out(self)
         if reply.status == 204:
+            open_attempt.extend(self, reply.attempt_seconds)
             return NO_ROUND
         if reply.code == "run-over":
-            self._rest()
             if self.keep_public:
                 yield from self.refresh_public()
                 yield from self._look_for_items()
@@ -175,7 +180,7 @@ class Session:
         if terms is not None and terms.n_items > self.accepted.terms.n_items:
             yield from self.refresh_catalogue(terms.n_items)
         yield from self._provide(envelope)
-        if self._prepare_report(envelope):
+        if self._prepare_report(envelope, reply.attempt_seconds):
             yield from self._send_outbox()
         return STEPPED
 
@@ -200,13 +205,6 @@ class Session:
             client.take_public(kept)
         if kept is None or client.lacks(message):
             yield from self.refresh_public()
-
-    def _rest(self) -> None:
-        """Discard the secrets that the client kept for its last attempt, because the run is over."""
-        client = self.client()
-        client.rest()
-        with self.store.change():
-            self.kept.put_private_state(client.private_state())
 
     def refresh_public(self) -> Job:
         body = expect((yield Call(_PUBLIC, signed=False, largest=LARGEST_TABLE + SMALL_REPLY)), 200)
@@ -259,6 +257,7 @@ class Session:
             self._found_copy(reply.last_round)
 
     def _found_copy(self, reported: int) -> None:
+        open_attempt.drop_out(self)
         with self.store.change():
             self.store.put_json("copied", reported)
             self.store.drop("outbox")
@@ -295,8 +294,11 @@ class Session:
             )
         return client
 
-    def _prepare_report(self, envelope: Envelope) -> bool:
-        """Make the report, charge the ledger and store both; return False if there is no report to send."""
+    def _prepare_report(self, envelope: Envelope, attempt_seconds: int | None) -> bool:
+        """Make the report, charge the ledger and store both; return False if there is no report to send.
+
+        The secrets of the attempt, if it has further phases, are kept for `attempt_seconds`.
+        """
         client, asked = self._participant(), envelope.message
         offer = replace(self.accepted, terms=getattr(asked, "terms", self.accepted.terms))
         try:
@@ -306,6 +308,7 @@ class Session:
             with self.store.change():
                 self.store.put_json("ledger", client.ledger.to_record())
                 self.kept.put_private_state(client.private_state())
+                open_attempt.put_time(self, client, attempt_seconds)
                 self.store.put("offer", wire.encode(offer))
                 if report is None:
                     self.store.put_json("given_up", envelope.round_number)

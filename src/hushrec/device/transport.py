@@ -149,8 +149,8 @@ class BlockingDriver:
         return httpx.Timeout(**{**limits, "read": (limits["read"] or 0.0) + call.wait})
 
     def _reply(self, response: httpx.Response, largest: int) -> Reply:
-        last_round, asked = (_number(response, name) for name in ("Hushrec-Last-Round", "Retry-After"))
-        reply = Reply(response.status_code, _read(response, largest), last_round, asked)
+        headers = ("Hushrec-Last-Round", "Retry-After", "Hushrec-Attempt-Seconds")
+        reply = Reply(response.status_code, _read(response, largest), *(_number(response, name) for name in headers))
         if reply.code == "stale-nonce" and isinstance(reply.problem.get("last_nonce"), int):
             self.session.raise_nonce(reply.problem["last_nonce"])
         return reply

@@ -163,15 +163,18 @@ class Page:
         return _explain(self.device.offer, self.device.budgets, self.device.status().n_known, own)
 
     def change_level(self, new: NewLevel) -> None:
-        self.participation.stop()
         self._set_level(new.level, self.device.offer)
 
     def _set_level(self, level: float, offer: Offer | None) -> None:
-        """Set the privacy level: the ε of a masked run, or under `sdcf` the `epsilon_i` of an offered level."""
+        """Set the privacy level: the ε of a masked run, or under `sdcf` the `epsilon_i` of an offered level.
+
+        The level of a masked run changes without a pause, which the server would see.
+        """
         budgets = self.device.budgets
         if offer is not None and _takes_own_budget(offer):
             self.device.choose_epsilon(budgets.protocol_for(offer).read_level(level, offer.terms))
         else:
+            self.participation.stop()
             self.device.choose_budget(budgets.selecting().read_level(level, None))
         self._changes += 1
 

@@ -164,9 +164,13 @@ def _add_rounds(app: FastAPI, service: Service) -> None:
         responses={
             200: {
                 "content": BINARY,
-                "description": "The message. `Hushrec-Last-Round`: the last round in which this device reported.",
+                "description": "The message. `Hushrec-Last-Round`: the last round in which this device reported."
+                " `Hushrec-Attempt-Seconds`: for how long it must keep the secrets of the attempt.",
             },
-            204: {"description": "No round that this device can report in opened within `wait` seconds."},
+            204: {
+                "description": "No round that this device can report in opened within `wait` seconds."
+                " `Hushrec-Attempt-Seconds` is 0 if the open attempt does not ask this device."
+            },
             **problems(401, 403, 409, 410, 413, 429),
         },
         openapi_extra=SIGNED,
@@ -183,8 +187,9 @@ def _add_rounds(app: FastAPI, service: Service) -> None:
         ROUND.ATTEMPT.PHASE, where PHASE is the index of the phase from 0.
         """
         device, _, _ = await service.signed(request, 0)
-        headers = {"Hushrec-Last-Round": str(device.last_round)}
+        last_round = str(device.last_round)
         announcement = await rounds.inbox(device, after, wait, parse_last_report(last))
+        headers = {"Hushrec-Last-Round": last_round, "Hushrec-Attempt-Seconds": str(rounds.attempt_seconds(device))}
         if announcement is None:
             return Response(status_code=204, headers=headers)
         return Download(service.downloads, announcement, headers)

@@ -20,11 +20,11 @@ COLUMNS = ("round", "closed_at", "reports", "devices", "bytes", "seconds", "late
 
 @dataclass(frozen=True)
 class ClosedRound:
-    """A closed round, as the history records it; `seconds` and `asked` are of its last phase."""
+    """A closed round, as the history records it; `seconds` is of its last phase."""
 
     number: int
     seconds: float
-    asked: int  # devices that could have reported
+    asked: int  # devices that could have reported in the last attempt
     n_items: int
     latencies: list[float]  # seconds from request to receipt, of the reports that `Monitor` timed
 

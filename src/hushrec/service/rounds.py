@@ -311,7 +311,7 @@ class Rounds(RunCopy):
             raise Refusal("no round is open. Start one first.", code="no-round")
         self._is_closing = True
         address = self.server.address
-        asked, n_items = max(self.n_present, self.n_reports), self.offer.terms.n_items
+        asked, n_items = max(self.n_invited, self.n_reports), self.offer.terms.n_items
         closed = ClosedRound(self.round_number, self.elapsed, asked, n_items, self._monitor.latencies)
         server, before, version, n_reports = copy.deepcopy(self.server), self.public, self.version, 0
         is_enough, entitled = self._is_enough, self.registry.entitled(self.round_number + 1)

@@ -7,8 +7,10 @@ version, `refresh` updates its memory before the request is handled.
 
 import asyncio
 import copy
+import math
 import time
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 import sqlalchemy as sa
@@ -17,6 +19,7 @@ from hushrec.errors import StorageError
 from hushrec.messages import Credentials, Enrolment
 from hushrec.models.predictor import Arrays
 from hushrec.offers import expectation, expected_devices
+from hushrec.protocols.parties import Name
 from hushrec.server import Stage
 from hushrec.service.catalogue import CatalogueCopy
 from hushrec.service.monitor import Monitor
@@ -109,8 +112,15 @@ class RunCopy:
     @property
     def n_present(self) -> int:
         """The number of devices that the open phase waits for: those it asked, but no more than are present."""
-        asked = len(self.server.asked) - self.registry.count_ended(self.server.asked)
-        return min(asked, self.count_present(self.round_number))
+        return self._count_present_of(self.server.asked)
+
+    @property
+    def n_invited(self) -> int:
+        """The number of devices that the open attempt waited for in its first phase."""
+        return self._count_present_of(self.server.invited)
+
+    def _count_present_of(self, names: AbstractSet[Name]) -> int:
+        return min(len(names) - self.registry.count_ended(names), self.count_present(self.round_number))
 
     @property
     def fewest_devices(self) -> int:
@@ -130,6 +140,17 @@ class RunCopy:
     def deadline_seconds(self) -> float:
         """Seconds after which an open phase closes even without a quorum."""
         return float(self._settings.deadline_seconds)
+
+    def attempt_seconds(self, device: Device) -> int:
+        """Return how long the open attempt may still ask this device for a report; 0 if it does not ask this device.
+
+        The device must keep its secrets of the attempt until the end of the next phase, which begins when the open one
+        ends and which a restart of the server may extend.
+        """
+        if not self.is_open or device.id not in self.server.asked:
+            return 0
+        left = max(0.0, self.deadline_seconds - self.elapsed)
+        return math.ceil(left + self.deadline_seconds + RESUMED_SECONDS)
 
     @property
     def largest_body(self) -> int:

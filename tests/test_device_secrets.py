@@ -1,0 +1,191 @@
+"""A device that drops out of a masked attempt keeps none of its secrets, however the attempt ends for it."""
+
+import asyncio
+import shutil
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import httpx
+import msgspec
+import pytest
+from lying_kit import Honest, Told, connected, record_round
+from masked_kit import PHASES, bytes_in, close_phase, joined, masked_settings, report
+from service_kit import OPEN_SOCKETS, get
+
+from hushrec import Device
+from hushrec.device.aio import taking_part
+from hushrec.device.open_attempt import LONGEST_SECONDS, USUAL_SECONDS
+from hushrec.device.participation import Participation
+from hushrec.errors import ConnectionFailed, HushrecError, RemoteProtocolError
+from hushrec.messages import Address
+from hushrec.protocols.masked.device_round import Consented, Idle, Keyed, Shared
+from hushrec.protocols.masked.device_state import attempt_in
+
+pytestmark = OPEN_SOCKETS
+
+OPEN = PHASES[1:]  # the stores before these phases have an open attempt
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory: pytest.TempPathFactory) -> Honest:
+    """One round for all tests; each takes copies of its stores."""
+    return record_round(tmp_path_factory.mktemp("honest"))
+
+
+def secrets_of(device: Device) -> list[bytes]:
+    """All secrets of the open attempt: the device's own until it has sent its table, then other devices' shares."""
+    attempt = attempt_in(device._session.kept.private_state())
+    if isinstance(attempt, Idle):
+        return []
+    if isinstance(attempt, Keyed | Shared):
+        own = attempt.secrets
+        return [own.mask_private, own.channel_private, own.seed]
+    held = (attempt.sent if isinstance(attempt, Consented) else attempt).held.values()
+    return [share for shares in held for share in (shares.mask_share, shares.seed_share)]
+
+
+def refused(code: str, status: int) -> Callable[[], httpx.Response]:
+    """A refusal of a request for a message."""
+    body = msgspec.json.encode({"type": f"urn:hushrec:problem:{code}", "detail": "no."})
+    return lambda: httpx.Response(status, stream=httpx.ByteStream(body))
+
+
+def waits(seconds: int) -> Callable[[], httpx.Response]:
+    """No message yet; the attempt may ask the device for so many seconds more."""
+    headers = {"Hushrec-Attempt-Seconds": str(seconds)}
+    return lambda: httpx.Response(204, stream=httpx.ByteStream(b""), headers=headers)
+
+
+def hears(answer: Callable[[], httpx.Response]) -> Callable[[Device, Told], None]:
+    """The device asks for a message, and the server answers this."""
+
+    def step(device: Device, told: Told) -> None:
+        told.refusal = answer
+        with suppress(RemoteProtocolError):
+            device.step()
+
+    return step
+
+
+def leave_unheard(device: Device, told: Told) -> None:
+    """Leave a run whose server does not answer."""
+    told.gone = True
+    with suppress(ConnectionFailed):
+        device.leave()
+
+
+def stop_taking_part(device: Device, told: Told) -> None:
+    """The person presses *Stop* on the page."""
+    Participation(device).stop()
+
+
+def end_block(device: Device, told: Told) -> None:
+    """An app leaves the block in which the device takes part."""
+
+    async def enter() -> None:
+        async with taking_part(device):
+            pass
+
+    asyncio.run(enter())
+
+
+ENDINGS: dict[str, Callable[[Device, Told], None]] = {
+    "the server says that the attempt does not ask it any more": hears(waits(0)),
+    "the server retired it": hears(refused("not-active", 403)),
+    "the run is over": hears(refused("run-over", 410)),
+    "the server has another run": hears(refused("next-run", 409)),
+    "the person stops taking part": stop_taking_part,
+    "the app stops taking part": end_block,
+    "it leaves, and the server does not answer": leave_unheard,
+}
+
+
+@pytest.mark.parametrize("phase", OPEN)
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_no_secret_is_left_when_a_device_drops_out(honest: Honest, tmp_path: Path, ending: str, phase: str) -> None:
+    """The store has secrets before and none afterwards; the same attempt is refused, and the next one answered."""
+    shutil.copytree(honest.folder / phase, tmp_path / "device")
+    told = Told(honest.messages[phase], public=honest.public)
+    with connected(tmp_path / "device", told) as device:
+        secrets = secrets_of(device)
+        assert secrets
+        assert all(secret in bytes_in(tmp_path / "device") for secret in secrets)
+        with suppress(HushrecError, KeyError):  # a run that is over has no table here
+            ENDINGS[ending](device, told)
+        assert not any(secret in bytes_in(tmp_path / "device") for secret in secrets)
+        told.refusal, told.gone = None, False
+        with pytest.raises(RemoteProtocolError, match="in order"):
+            device.step()
+        told.message, told.address = honest.announce(1, 2), Address(1, 2, "keys")
+        assert device.step() == "reported"
+        assert len(told.left) == 1
+
+
+@pytest.mark.parametrize("phase", OPEN)
+@pytest.mark.parametrize("until", [0.0, -1.0, 2 * LONGEST_SECONDS])
+def test_a_device_that_was_away_too_long_deletes_its_secrets_when_it_is_opened(
+    honest: Honest, tmp_path: Path, phase: str, until: float
+) -> None:
+    """The time of the attempt is over, or the clock was set back by days: nothing else need happen."""
+    shutil.copytree(honest.folder / phase, tmp_path / "device")
+    with Device(tmp_path / "device") as device:
+        secrets = secrets_of(device)
+        with device._store.change():
+            device._store.put_json("attempt_until", time.time() + until)
+    assert all(secret in bytes_in(tmp_path / "device") for secret in secrets)
+    with Device(tmp_path / "device") as device:
+        assert secrets_of(device) == []
+        assert not device.status().in_round
+        assert not any(secret in bytes_in(tmp_path / "device") for secret in secrets)
+
+
+def test_a_running_device_deletes_its_secrets_in_time_without_a_server(honest: Honest, tmp_path: Path) -> None:
+    """The server is away until the time is over."""
+    shutil.copytree(honest.folder / "table", tmp_path / "device")
+    told = Told(honest.messages["table"])
+    with connected(tmp_path / "device", told) as device:
+        told.gone = True
+        for over in (False, True):
+            if over:
+                with device._store.change():
+                    device._store.put_json("attempt_until", time.time())
+            with pytest.raises(ConnectionFailed):
+                device.step()
+            assert (secrets_of(device) == []) == over
+
+
+@pytest.mark.parametrize(("named", "kept"), [(None, USUAL_SECONDS), (200, 200), (10**9 - 1, LONGEST_SECONDS)])
+def test_the_server_names_the_time_within_limits(honest: Honest, tmp_path: Path, named: int | None, kept: int) -> None:
+    """Seconds from the report on; a server that names years does not make a device keep its secrets for years."""
+    shutil.copytree(honest.folder / "shares", tmp_path / "device")
+    told = Told(honest.messages["shares"], seconds=named)
+    with connected(tmp_path / "device", told) as device:
+        before = time.time()
+        assert device.step() == "reported"
+        assert before + kept <= device._store.get_json("attempt_until") <= time.time() + kept
+        told.refusal = waits(500)  # the phase is still open
+        assert device.step() == "no round"
+        assert device._store.get_json("attempt_until") >= before + max(kept, 500)
+        assert secrets_of(device)
+        told.refusal, told.message, told.public = None, honest.messages["table"], honest.public
+        assert device.step() == "reported"
+
+
+def test_a_device_that_sleeps_through_a_phase_wakes_without_secrets(tmp_path: Path) -> None:
+    """The others went on without it: the server says so at once, and the device reports in the next round."""
+    with joined(tmp_path, 5, masked_settings(5)) as (live, devices):
+        *others, sleeper = devices
+        report(live, devices, "keys")
+        report(live, others, "shares")
+        close_phase(live)
+        secrets = secrets_of(sleeper)
+        assert secrets
+        assert sleeper.step() == "no round"
+        assert not any(secret in bytes_in(tmp_path / "device-4") for secret in secrets)
+        for phase in PHASES[2:]:
+            report(live, others, phase)
+        report(live, devices, "keys", 2)
+        past = get(f"{live.url}/dashboard/rounds?after=0").json()["rounds"]
+        assert (past["devices"], past["reports"]) == ([5], [4])  # one drop-out, as the operator's page counts it
