@@ -22,10 +22,14 @@ import numpy as np
 import rating_tables
 from scipy.special import ndtr
 
+from hushrec.budget.gaussian import Cohort
 from hushrec.experiment_records import Record, read_records
 from hushrec.protocols.fleet_size import smallest_that_pays
 from hushrec.protocols.gradient.fleet_size import MEASURED
 from hushrec.protocols.masked.fleet_size import measured_at
+from hushrec.protocols.masked.plan import Block, make_plan
+from hushrec.protocols.masked.price import price_plan
+from hushrec.protocols.masked.protocol import LARGE_COHORT, NETWORK_CORRUPT, NETWORK_SURVIVORS
 from hushrec.report.studies import make_study
 from hushrec.simulation.settings import Settings
 
@@ -157,7 +161,24 @@ def masked_audit(name: str = "ml-100k-masked") -> dict[str, Any]:
     return found
 
 
+@functools.cache
+def collusion() -> dict[str, Any]:
+    """Compute the ε of runs with the default terms if more devices collude than the noise is sized for."""
+    found: dict[str, Any] = {}
+    for devices in (5, 20, 100, 1_000):
+        corrupt = NETWORK_CORRUPT if devices >= LARGE_COHORT else 0.0
+        cohort = Cohort(devices, NETWORK_SURVIVORS, corrupt)
+        plan = make_plan([[Block("counts", (1_000,), 8.0, 1.0)]])
+        priced = price_plan(plan, epsilon=8.0, delta=1e-6, cohort=cohort)
+        n_min, c_max = cohort.smallest, cohort.most_corrupt
+        colluding = {"allowed": c_max, "one more": c_max + 1, "half": n_min // 2, "all others": n_min - 1}
+        found[str(devices)] = {name: priced.epsilon_if(n_min - count) for name, count in colluding.items()}
+        found[str(devices)] |= {"n_min": n_min, "c_max": c_max}
+    return found
+
+
 COMPUTED: dict[str, Callable[[], Any]] = {
+    "collusion": collusion,
     "accuracy": accuracy,
     "claims": claims,
     "masked audit": masked_audit,

@@ -183,9 +183,10 @@ def test_join_says_what_it_waits_for(tmp_path: Path, monkeypatch: pytest.MonkeyP
         outcome = run("device", "join", live.url, "--store", tmp_path / "device")
     lines = outcome.err.splitlines()
     assert lines[0].startswith(f"joined {live.url}: 60 items, 6 rounds")
-    assert lines[1].startswith("waiting for a round")
-    assert lines[2].startswith("still waiting")
-    assert "nothing reported yet" in lines[2]
+    assert lines[1].startswith("Up to 6 rounds")  # what the run asks of the device
+    assert lines[2].startswith("waiting for a round")
+    assert lines[3].startswith("still waiting")
+    assert "nothing reported yet" in lines[3]
     assert lines[-1] == "0 rounds reported; the run is over"
     assert len(turns) == 3
 

@@ -206,6 +206,7 @@ def join(
         device.join(server, invitation=invitation, ca=ca, insecure=insecure, again=again)
         if not joined:
             say(_welcome(device))
+            say(" ".join(device.asks()))
         elif device.server != old:
             say(f"the server is now at {device.server}")
         if joined and follow:

@@ -420,6 +420,12 @@ class Device:
         """This person's privacy budgets, and the scale of their ratings."""
         return self._session.budgets
 
+    def asks(self) -> list[str]:
+        """Return sentences about what the joined run asks of this device, and whom its person must trust."""
+        with self._lock:
+            offer = self._session.accepted
+            return self._session.budgets.protocol_for(offer).asks(offer.terms)
+
     def budget(self) -> dict[str, Any]:
         """Return the budget spent and its limit, their unit, and what the guarantee does not cover."""
         with self._lock:

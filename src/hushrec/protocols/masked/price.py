@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hushrec.budget.accountants import TableAccountant
@@ -80,6 +80,16 @@ class PricedPlan:
         for index in range(len(self.codes)):
             accountant.compose(self.table_sent(index, fraction))
         return accountant
+
+    def epsilon_if(self, honest: int, fraction: float = 1.0) -> float:
+        """Return the ε of the whole run if only `honest` devices of each sum add their noise, and the others collude.
+
+        `fraction` multiplies the largest norm of every block, as in `table_sent`. ε is infinite if the noise that is
+        left guarantees nothing.
+        """
+        fewer = replace(self, cohort=Cohort(honest)).accountant()
+        whole = self.mu_squared * fewer.mu_squared / self.accountant().mu_squared * fraction**2
+        return TableAccountant(len(self.codes), whole, whole / 2, fewer.distance).epsilon(self.delta)
 
     def statement(self, *, n_unlisted: int = 0, scale_is_guessed: bool = False) -> dict[str, Any]:
         """Return the entry `budget` of a run's result: ε and its unit, ε for a replaced profile, what is not covered.

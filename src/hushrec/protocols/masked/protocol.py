@@ -109,7 +109,8 @@ class Masked(ConfiguredProtocol):
         return [
             f"{terms.max_rounds} rounds, each with a masked table of up to {largest:,} integers.",
             f"At most ε = {priced.epsilon:g} (δ = {priced.delta:g}) for one person's whole profile over all rounds.",
-            f"Only sums of at least {rules.smallest:,} tables are revealed; {rules.most_corrupt:,} may lack noise.",
+            f"Only sums of at least {rules.smallest:,} tables are revealed.",
+            levels.describe_trust(terms, priced.epsilon),
         ]
 
     def describe_report(self, terms: MaskedTerms, round_number: int, message: MaskedTable) -> list[str]:

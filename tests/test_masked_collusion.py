@@ -1,0 +1,233 @@
+"""A server with corrupt devices of its own: what each device checks, what it is promised, and what is beyond that.
+
+A promise holds while at most c_max devices of a cohort are corrupt. Then their shares rebuild no secret of another
+device, no two lists of survivors find a quorum, and the honest devices' noise alone is what the budget was priced with.
+"""
+
+from collections.abc import Iterable
+from functools import cache
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from scipy.stats import chi2
+from test_masked_rounds import RUN, SERVER, SERVER_KEY, TABLE, Attempt, Person
+
+from hushrec.audit.masked.cohorts import uniformity
+from hushrec.budget.accountants import TableAccountant
+from hushrec.budget.gaussian import Cohort
+from hushrec.errors import RemoteProtocolError
+from hushrec.protocols.masked.device_round import DeviceRound, Idle, State
+from hushrec.protocols.masked.device_table import make_table
+from hushrec.protocols.masked.encoding import Entries
+from hushrec.protocols.masked.levels import describe_trust
+from hushrec.protocols.masked.messages import SEALED_BYTES, Partners, SealedShares, announce
+from hushrec.protocols.masked.plan import Block, make_plan
+from hushrec.protocols.masked.price import price_plan
+from hushrec.protocols.masked.secagg import device as secagg
+from hushrec.protocols.masked.secagg.primitives import SELF_LABEL, Keystream, derive, load_private
+from hushrec.protocols.masked.secagg.roster import Roster, bitmap, choose_rules, survivors_text
+from hushrec.protocols.masked.secagg.shamir import join_shares
+from hushrec.protocols.masked.server_round import Phase, ServerRound
+from hushrec.protocols.masked.terms import MaskedTerms
+from hushrec.randomness import SystemRandomness, SystemStream
+
+SIZE = 4_000  # numbers of a table
+
+
+@cache
+def terms_of(devices: int, survivors: float, corrupt: float) -> MaskedTerms:
+    """A run of one round with one block."""
+    cohort = Cohort(devices, survivors, corrupt)
+    plan = make_plan([[Block("counts", (SIZE,), 8.0, 1.0)]])
+    priced = price_plan(plan, epsilon=8.0, delta=1e-6, cohort=cohort)
+    return MaskedTerms(priced, choose_rules(devices, cohort.smallest, cohort.most_corrupt))
+
+
+# All corrupt devices draw one victim -------------------------------------------------------------------------------
+
+
+class Scene:
+    """A victim in a cohort of 1,000, up to its masked table; everybody else is keys and secrets.
+
+    The first c_max positions after the victim's are corrupt, and all of them draw the victim.
+    """
+
+    def __init__(self) -> None:
+        self.terms, rng = terms_of(1000, 0.9, 0.05), SystemStream()
+        announcement = announce(SERVER, RUN, 1, 1, self.terms.digest, TABLE)
+        self.identities = [Ed25519PrivateKey.generate() for _ in range(1000)]
+        self.table = np.zeros(0, dtype=np.uint32)
+        victim = self.victim(Idle())
+        keys = [victim.report(announcement, table_digest=TABLE, rng=rng)]
+        self.secrets = [victim.state.secrets]
+        for number in range(1, 1000):
+            self.secrets.append(secagg.draw_secrets(rng=rng))
+            name = number.to_bytes(16, "big")
+            keys.append(secagg.make_keys(self.secrets[-1], announcement.digest, name, self.identities[number]))
+        self.roster = Roster(announcement.digest, tuple(keys))
+        self.shares: SealedShares = victim.report(self.roster, table_digest=TABLE, rng=rng)
+        self.drawn, self.shared = tuple(map(int, self.shares.recipients)), victim.state
+        self.corrupt = range(1, 1 + self.terms.rules.most_corrupt)
+
+    def victim(self, state: State) -> DeviceRound:
+        """The victim in this state, at position 0 of the roster."""
+        return DeviceRound(self.terms, RUN, SERVER_KEY, bytes(16), self.identities[0], self._make_table, state=state)
+
+    def _make_table(self, round_number: int) -> np.ndarray:
+        blocks = [Entries(np.full(SIZE, 0.1))]
+        self.table, _ = make_table(self.terms.priced, 1, blocks, TableAccountant(), randomness=SystemRandomness())
+        return self.table
+
+    def send_table(self, honest_senders: int) -> tuple[np.ndarray, secagg.Pairing]:
+        """Tell the victim who drew it; return its masked table, and whom it shares masks with."""
+        undrawn = [n for n in range(self.corrupt.stop, 1000) if n not in self.drawn]
+        senders = [*self.corrupt, *undrawn[:honest_senders]]
+        message = Partners(bitmap(range(1000), 1000), np.array(senders), (bytes(SEALED_BYTES),) * len(senders))
+        victim = self.victim(self.shared)
+        masked = victim.report(message, table_digest=TABLE, rng=SystemStream())
+        return masked.numbers, victim.state.pairing
+
+    def shares_of(self, helpers: list[int]) -> dict[int, secagg.HeldShares]:
+        """The victim's shares that these devices can open, by position."""
+        sealed = dict(zip(self.drawn, self.shares.sealed, strict=True))
+        return {n: secagg.open_shares(self.secrets[n], self.roster, n, {0: sealed[n]})[0] for n in helpers}
+
+    def strip(
+        self, masked: np.ndarray, pairing: secagg.Pairing, others: Iterable[int], seed: bytes | None
+    ) -> np.ndarray:
+        """The table without the masks that it shares with `others`, and without its own if its seed is known."""
+        left, keystream = masked.copy(), Keystream(SIZE)
+        for other in pairing.neighbours.intersection(others):
+            private = load_private(self.secrets[other].mask_private)
+            keystream.subtract(left, secagg.pair_key(private, self.roster, pairing.context, other, 0))
+        if seed is not None:
+            keystream.subtract(left, derive(seed, SELF_LABEL, pairing.context, 0))
+        return left
+
+
+@pytest.fixture(scope="module")
+def scene() -> Scene:
+    """One victim for all tests, up to its shares."""
+    return Scene()
+
+
+def test_corrupt_devices_that_all_draw_one_victim_cannot_unmask_its_table(scene: Scene) -> None:
+    """c_max devices draw it, and would rebuild its secrets if shares went to whoever draws: theirs are below t.
+
+    Beside the server, which learns b in every round, they remove b's mask and their own: what is left is uniform.
+    """
+    rules, true = scene.terms.rules, scene.secrets[0]
+    assert len(scene.corrupt) == rules.most_corrupt >= 2 * rules.threshold
+    shares = scene.shares_of([n for n in scene.drawn if n in scene.corrupt])
+    assert len(shares) < rules.threshold
+    for kind, secret in (("mask_share", true.mask_private), ("seed_share", true.seed)):
+        assert join_shares({n + 1: getattr(one, kind) for n, one in shares.items()} or {1: bytes(66)}) != secret
+
+    masked, pairing = scene.send_table(honest_senders=10)
+    assert pairing.neighbours == {*scene.corrupt, *scene.drawn, *pairing.neighbours}
+    helpers = scene.shares_of([n for n in scene.drawn if n not in scene.corrupt][: rules.threshold])
+    seed = join_shares({n + 1: one.seed_share for n, one in helpers.items()})
+    assert seed == true.seed  # as honest devices reveal it for a survivor
+    for known in (None, seed):
+        left = scene.strip(masked, pairing, scene.corrupt, known)
+        assert uniformity([left - scene.table]) > 1e-6
+        assert uniformity([left]) > 1e-6
+    assert join_shares({n + 1: one.mask_share for n, one in helpers.items()}) == true.mask_private  # nobody reveals it
+    assert np.array_equal(scene.strip(masked, pairing, range(1, 1000), seed), scene.table)  # the attack itself is right
+
+
+def test_a_victim_that_too_many_draw_sends_no_table(scene: Scene) -> None:
+    """The corrupt devices, and honest ones beyond what chance makes: more than 3 k neighbours are refused."""
+    before = scene.table
+    with pytest.raises(RemoteProtocolError, match="neighbours"):
+        scene.send_table(honest_senders=40)
+    assert scene.table is before
+
+
+@pytest.mark.parametrize("more", ["seed", "mask"])
+def test_corrupt_devices_get_no_second_list_of_survivors_signed(scene: Scene, more: str) -> None:
+    """One half of the honest devices is told that the victim survived, the other that it dropped out.
+
+    Corrupt devices sign both lists. Only the list of the larger half has a quorum, and one kind of share is revealed.
+    """
+    pairing = secagg.Pairing(bytes(32), frozenset(range(1000)), frozenset())
+    held = {0: secagg.HeldShares(b"mask", b"seed")}
+    honest = [n for n in range(1000) if n not in scene.corrupt]
+    half = len(honest) // 2 + 1
+    for kind, survivors in (("seed", list(range(1000))), ("mask", list(range(1, 1000)))):
+        text = survivors_text(pairing.context, survivors, 1000)
+        told = honest[-half:] if kind == more else honest[: len(honest) - half]
+        signatures = {n: scene.identities[n].sign(text) for n in (*told, *scene.corrupt)}
+        asked = (held, scene.roster, pairing, survivors, signatures, scene.terms.rules)
+        if kind == more:
+            assert secagg.reveal_shares(*asked) == {0: kind.encode()}
+        else:
+            with pytest.raises(RemoteProtocolError, match="signatures"):
+                secagg.reveal_shares(*asked)
+
+
+# A roster of the server's own devices ------------------------------------------------------------------------------
+
+
+class Empty(Person):
+    """An honest person without ratings: the table is noise alone."""
+
+    def _table(self, round_number: int) -> np.ndarray:
+        self.table, _ = make_table(self.terms.priced, 1, None, TableAccountant(), randomness=SystemRandomness())
+        return self.table
+
+
+class Corrupt(Person):
+    """A device of the server: its table is zeros without noise."""
+
+    def _table(self, round_number: int) -> np.ndarray:
+        self.table = np.zeros(SIZE, dtype=np.uint32)
+        return self.table
+
+
+class Rigged(Attempt):
+    """A cohort of which the server runs the last `corrupt` devices; the others are honest."""
+
+    def __init__(self, terms: MaskedTerms, corrupt: int) -> None:
+        devices = terms.priced.cohort.devices
+        self.terms = terms
+        self.people = [(Corrupt if n >= devices - corrupt else Empty)(n, terms) for n in range(devices)]
+        self.announcement = announce(SERVER, RUN, 1, 1, terms.digest, TABLE)
+        self.server = ServerRound(terms, self.announcement, [person.name for person in self.people])
+
+    def noise(self, lost: int) -> float:
+        """The variance of what the server reads, its own tables taken out; so many honest devices drop out."""
+        self.play(lost={Phase.TABLE: set(range(lost))})
+        assert self.server.sum is not None
+        return float(np.mean(self.server.sum.view(np.int32).astype(np.float64) ** 2))
+
+
+def expected_noise(terms: MaskedTerms, honest: int) -> tuple[float, float]:
+    """Bounds of the variance that so many shares of noise have; one false alarm in a million."""
+    variance = honest * terms.priced.codes[0][0].share_variance
+    low, high = chi2.ppf([5e-7, 1 - 5e-7], SIZE) / SIZE
+    return variance * low, variance * high
+
+
+def test_the_noise_of_the_honest_devices_is_enough_for_c_max_of_the_servers_own() -> None:
+    """The worst that the terms allow: n_min survivors, c_max of them without noise. ε is that of the terms."""
+    terms = terms_of(10, 0.7, 0.1)
+    rules = terms.rules
+    assert (rules.smallest, rules.most_corrupt) == (7, 1)
+    low, high = expected_noise(terms, rules.smallest - rules.most_corrupt)
+    assert low <= Rigged(terms, rules.most_corrupt).noise(lost=3) <= high
+    assert terms.priced.epsilon_if(rules.smallest - rules.most_corrupt) <= 8.0
+
+
+@pytest.mark.parametrize("corrupt", [4, 9])
+def test_beyond_c_max_the_noise_shrinks_to_what_the_device_said(corrupt: int) -> None:
+    """No device can tell who runs the others: it says beforehand what half of them, or all, would make of its ε."""
+    terms = terms_of(10, 1.0, 0.0)
+    low, high = expected_noise(terms, 10 - corrupt)
+    assert low <= Rigged(terms, corrupt).noise(lost=0) <= high
+    half, alone = terms.priced.epsilon_if(5), terms.priced.epsilon_if(1)
+    assert 8.0 < terms.priced.epsilon_if(6) < half < alone
+    words = describe_trust(terms, 8.0)
+    assert f"{half:.3g}" in words
+    assert f"{alone:.3g}" in words
