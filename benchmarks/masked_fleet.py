@@ -5,20 +5,24 @@
 Every device has its own store, keys and connection, in two processes; the server is one of its own, with SQLite. The
 split is that of `hushrec train` (80 % of the file's rows, seed 0). The engine runs with the same number of devices, the
 same smallest cohort, the same reserve and the same share for evaluation, so that both have the same noise; they differ
-in its draws. `--network RECORD` keeps the network's figures of an earlier record, and runs the engine alone.
+in its draws. Which ratings a device holds out for evaluation follows from its name: the engine's devices get other
+names with every seed, as devices of the network have in every run. `--network RECORD` keeps the network's figures of an
+earlier record, and runs the engine alone.
 """
 
 import argparse
 import json
 import tempfile
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import numpy as np
 from served import fleet_options, run_network
 
 from hushrec.cli.fleet import _members
 from hushrec.data import load
-from hushrec.protocols.masked.evaluation import NETWORK_SHARE
+from hushrec.protocols.masked import evaluation
 from hushrec.simulation.training import train
 
 CONFIG = """
@@ -35,6 +39,26 @@ deadline_seconds = 600
 [limits]
 enrolments_per_second = 1000
 """
+
+
+def engine_rmse(options: argparse.Namespace, seed: int) -> float:
+    """The engine's test RMSE with one draw of noise, and of names."""
+
+    def under_another_name(device: int, *given: Any) -> Any:
+        return evaluation.is_held_out(device + seed * 2**32, *given)
+
+    with mock.patch("hushrec.engines.cpu.masked.is_held_out", under_another_name):
+        found = train(
+            options.data,
+            epsilon=options.epsilon,
+            survivors=options.survivors,
+            corrupt=options.corrupt,
+            reserve=options.reserve,
+            evaluation=evaluation.NETWORK_SHARE,
+            seed=seed,
+            compare=False,
+        )
+    return float(found.metrics["rmse"])
 
 
 def main() -> None:
@@ -59,21 +83,15 @@ def main() -> None:
             members = _members(ratings, options.devices, 0, place / "stores")
             record, _ = run_network(options, place, CONFIG.format(**terms), options.items, members)
     record |= terms
-    record["engine_rmse"] = [
-        train(
-            options.data,
-            epsilon=options.epsilon,
-            survivors=options.survivors,
-            corrupt=options.corrupt,
-            reserve=options.reserve,
-            evaluation=NETWORK_SHARE,
-            seed=seed,
-            compare=False,
-        ).metrics["rmse"]
-        for seed in range(options.seeds if options.devices == ratings.n_users else 0)
-    ]
+    seeds = range(options.seeds if options.devices == ratings.n_users else 0)
+    record["engine_rmse"] = [engine_rmse(options, seed) for seed in seeds]
     if record["engine_rmse"]:
-        record["engine_mean"], record["engine_spread"] = np.mean(record["engine_rmse"]), np.std(record["engine_rmse"])
+        found = np.array(record["engine_rmse"])
+        record["engine_mean"], record["engine_spread"] = found.mean(), found.std(ddof=1)
+        # The difference in standard deviations of a difference between one run and the mean of the others.
+        record["difference_in_deviations"] = (record["rmse"] - found.mean()) / (
+            found.std(ddof=1) * (1 + 1 / len(found)) ** 0.5
+        )
     text = json.dumps(record, indent=1)
     print(text)
     if options.out:

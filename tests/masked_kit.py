@@ -145,19 +145,22 @@ def seed_devices(patch: pytest.MonkeyPatch, devices: list[Device]) -> None:
         device._session.forget_client()
 
 
-def problem_of(live: Live, devices: list[Device]) -> AnyProblem:
+def problem_of(live: Live, devices: list[Device], **options: float) -> AnyProblem:
     """The same people and terms, as an engine takes them."""
-    return problem_of_terms(live.rounds.offer.terms, devices, film_columns())
+    return problem_of_terms(live.rounds.offer.terms, devices, film_columns(), **options)
 
 
-def problem_of_terms(terms: MaskedTerms, devices: list[Device], columns: ItemColumns | None = None) -> AnyProblem:
+def problem_of_terms(
+    terms: MaskedTerms, devices: list[Device], columns: ItemColumns | None = None, **options: float
+) -> AnyProblem:
     """These people under these terms; nothing but titles is known of films where no columns are given."""
     rated = [device._store.rated_positions(N_ITEMS) for device in devices]
     users = np.repeat(np.arange(len(devices)), [len(one) for one in rated])
     items = np.concatenate([np.array(sorted(one)) for one in rated])
     values = np.array([one[item] for one in rated for item in sorted(one)])
     cohort = terms.priced.cohort
-    protocol = Masked(8.0, survivors=cohort.survivors, corrupt=cohort.corrupt, reserve=terms.priced.reserve)
+    fixed = {"survivors": cohort.survivors, "corrupt": cohort.corrupt, "reserve": terms.priced.reserve}
+    protocol = Masked(8.0, **fixed, **options)
     model = GaussianProcess(item_columns(N_ITEMS, TITLES, None) if columns is None else columns)
     sizes = {"n_users": len(devices), "n_items": N_ITEMS}
     problem = make_problem(users, items, values, model=model, protocols=[protocol], seed=SEED, **sizes)

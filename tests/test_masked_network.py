@@ -14,6 +14,8 @@ from hushrec.data import load
 from hushrec.engines.reference import ReferenceEngine
 from hushrec.models.gaussian_process import GaussianProcess
 from hushrec.models.predictor import Arrays
+from hushrec.protocols.masked import device_side
+from hushrec.protocols.masked.evaluation import is_held_out
 from hushrec.service.setup import Items
 from hushrec.simulation.run import task_problem
 from hushrec.simulation.settings import Settings
@@ -37,13 +39,22 @@ def check_equal(public: Arrays, engine: ReferenceEngine) -> None:
         np.testing.assert_array_equal(public[name], np.asarray(array, dtype=np.float32), err_msg=name)
 
 
+@pytest.mark.parametrize("evaluation", [0.0, 0.1])
 def test_a_whole_run_over_http_learns_and_predicts_what_the_engine_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, evaluation: float
 ) -> None:
-    """Five devices, all rounds of the plan with noise: one table bit for bit, and everybody's predictions."""
-    with joined(tmp_path, 5, masked_settings(5, terms={"survivors": 1.0})) as (live, devices):
+    """Five devices, all rounds of the plan with noise: one table bit for bit, and everybody's predictions.
+
+    Which ratings are held out to measure the accuracy follows from a device's name; here from its number.
+    """
+    settings = masked_settings(5, terms={"survivors": 1.0, "evaluation": evaluation})
+    with joined(tmp_path, 5, settings) as (live, devices):
         seed_devices(monkeypatch, devices)
-        problem = problem_of(live, devices)
+        numbers = {device._session.name: number for number, device in enumerate(devices)}
+        monkeypatch.setattr(
+            device_side, "is_held_out", lambda name, *given: is_held_out(numbers.get(name, name), *given)
+        )
+        problem = problem_of(live, devices, evaluation=evaluation)
         take_part(devices, lambda: False)
         engine = run_engine(problem)
         check_equal(public_of(live), engine)
