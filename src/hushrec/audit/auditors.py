@@ -21,7 +21,7 @@ ROUNDS = 100
 
 @dataclass(frozen=True)
 class Auditor:
-    """The functions with which `hushrec audit` audits protocols, in one column for each protocol or budget."""
+    """The functions with which `hushrec audit` audits protocols. Its table has a column for each protocol or budget."""
 
     # Returns the settings of each column, from the model, the names of protocols, the options and the seed.
     choose: Callable[[str | None, list[str] | None, dict[str, Any], int], list[Settings]]

@@ -12,7 +12,10 @@ CAP = 15.0  # largest log odds that an item can have
 
 
 def difference_scores(observation: Observation) -> FloatArray:
-    """Return how much the evidence for each item grows between the halves of the rounds, `(n_victims, n_items)`."""
+    """Return how much the evidence that an item is rated grows from the first half of the rounds to the second.
+
+    The result is `(n_victims, n_items)`: a difference of log odds, or of numbers of reports without random selection.
+    """
     half = observation.n_rounds // 2
     before, after = observation.first_rounds(half), observation.last_rounds(observation.n_rounds - half)
     if observation.protocol.selection is not None:
@@ -26,7 +29,7 @@ def difference_scores(observation: Observation) -> FloatArray:
 def attack_difference(
     problem: GradientProblem, observation: Observation, victims: IntArray, *, rng: np.random.Generator
 ) -> list[Finding]:
-    """Return how often the item that a victim rates halfway through the run shows the largest change in evidence."""
+    """Return how often the item that a victim rates halfway through the run has the largest of `difference_scores`."""
     victims = victims[problem.rated_counts[victims] < problem.n_items - 1]  # others leave no choice to guess from
     if len(victims) == 0:
         return []

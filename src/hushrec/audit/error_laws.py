@@ -84,7 +84,10 @@ def growing_blocks(count: int) -> list[range]:
 
 
 def fit_law(amplitudes: FloatArray, noise: FloatArray, epsilon_g: float, guess: ErrorLaw | None = None) -> ErrorLaw:
-    """Return the maximum-likelihood `ErrorLaw`; `noise` holds deviations, and the search starts from `guess`."""
+    """Return the `ErrorLaw` under which the amplitudes are most likely.
+
+    `noise` is the standard deviation of the noise in each amplitude. The search starts from `guess`, if it is given.
+    """
     stride = -(-len(amplitudes) // MOST_FITTED)
     amplitudes, noise = amplitudes[::stride], noise[::stride]
     scale = float(np.sqrt(np.mean(amplitudes**2))) + 1e-12

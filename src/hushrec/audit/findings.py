@@ -54,7 +54,7 @@ class Subject:
         return Finding(**vars(self), metric=metric, value=value, **more)
 
     def mean(self, metric: str, per_person: FloatArray, chance: Any, *, rng: np.random.Generator) -> Finding:
-        """Return a finding about a mean over people; its interval comes from resampling people."""
+        """Return a finding about a mean over people, with its bootstrap confidence interval."""
         interval = mean_interval(per_person, rng=rng)
         return self.finding(metric, float(per_person.mean()), interval=interval, chance=float(chance))
 
@@ -63,12 +63,15 @@ class Subject:
         return self.finding(metric, successes / trials, interval=share_interval(successes, trials), **more)
 
     def area(self, scores: FloatArray, labels: BoolArray, metric: str = "auc", *, rng: np.random.Generator) -> Finding:
-        """Return a finding about the AUC of true against false cases."""
+        """Return a finding about the AUC of `scores` that should be higher where `labels` is True."""
         area, rate, interval = auc(scores, labels), rate_at(scores, labels), auc_interval(scores, labels, rng=rng)
         return self.finding(metric, area, auc=area, tpr_at_1pct_fpr=rate, interval=interval, chance=0.5)
 
     def mean_area(self, cases: list[tuple[FloatArray, BoolArray]], *, rng: np.random.Generator) -> list[Finding]:
-        """Return a finding about the mean AUC over people; the list is empty if no person has both labels."""
+        """Return a finding about the mean AUC over people; `cases` holds scores and labels of each person.
+
+        People whose labels are all equal are left out. The list is empty if nobody remains.
+        """
         areas = np.array([auc(scores, labels) for scores, labels in cases])
         rates = [rate_at(scores, labels) if labels.any() else np.nan for scores, labels in cases]
         if not np.isfinite(areas).any():

@@ -104,7 +104,10 @@ def top_items(vectors: FloatArray, truth: Truth) -> IntArray:
 
 
 def judge_count(subject: Subject, guess: FloatArray, truth: Truth, rng: np.random.Generator) -> list[Finding]:
-    """Return two findings: an AUC, of people with the most ratings against the fewest, and a rank correlation."""
+    """Return two findings about guessed numbers of ratings: an AUC, and the rank correlation with the true numbers.
+
+    The AUC is that of telling the quarter of people with the most ratings from the quarter with the fewest.
+    """
     low, high = np.quantile(truth.counts, [0.25, 0.75])
     ends = (truth.counts <= low) | (truth.counts >= high)
     area = subject.area(guess[ends], truth.counts[ends] >= high, rng=rng)
@@ -124,7 +127,10 @@ def judge_linkage(subject: Subject, scores: FloatArray) -> Finding:
 
 
 def share_linked(subject: Subject, right: int, scores: FloatArray) -> Finding:
-    """Return a finding about `right` people linked; the true pairs are on the diagonal of `scores`."""
+    """Return a finding that `right` of `len(scores)` people were linked correctly.
+
+    The finding also has the AUC of true pairs, which are on the diagonal of `scores`, against all other pairs.
+    """
     pairs = scores.ravel(), np.eye(len(scores), dtype=bool).ravel()
     told = {"auc": auc(*pairs), "tpr_at_1pct_fpr": rate_at(*pairs), "chance": 1 / len(scores)}
     return subject.share("share_linked", right, len(scores), **told)

@@ -38,7 +38,7 @@ WIDE = np.linspace(-2.5, 2.5, 1001)  # candidates for a bias whose moves are not
 
 
 class MachineParts(NamedTuple):
-    """One report of model `fm`, decomposed; u is the person's taste vector."""
+    """What an attack recovers from one report of model `fm`; u is the person's taste vector."""
 
     items: IntArray
     errors: FloatArray
@@ -58,7 +58,10 @@ class MachineReading:
 def take_apart(
     model: FactorizationMachine, announcement: ItemVectors, report: MaybeReport, direction: FloatArray | None = None
 ) -> MachineParts | None:
-    """Return the decomposition of a report along `direction` (default: its own), or None if that is impossible."""
+    """Return the decomposition of a report along `direction`, by default the report's first singular vector.
+
+    Return None for an empty report, or for a direction whose first entry is 0.
+    """
     if report is None or len(report.items) == 0:
         return None
     rows, _ = without_prior(announcement, report)
@@ -109,7 +112,7 @@ def pooled(pairs: Sequence[tuple[ItemVectors, MaybeReport]]) -> FloatArray | Non
 
 
 def followed_bias(seen: Sequence[tuple[ItemVectors, MachineParts]]) -> float:
-    """Return the person's bias after the rounds of `seen`: the sum of η N times the mean error of each round."""
+    """Return the person's bias after the rounds of `seen`: the sum of step size × data weight × mean error."""
     return sum(
         announcement.terms.step_size(announcement.round_number)
         * announcement.terms.data_weight

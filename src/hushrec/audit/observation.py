@@ -70,7 +70,10 @@ class Observation:
 
     @cached_property
     def public_direction(self) -> FloatArray:
-        """A direction from public knowledge alone, that of a vector which predicts the scale's middle."""
+        """The direction of a user vector for an average person, from public knowledge alone.
+
+        The vector predicts the middle of the scale for every item or, under model `bpr`, scores items by popularity.
+        """
         table = self.announcements[-1].item_vectors.astype(np.float64)
         if self.terms.model == "bpr":  # only differences of scores have a meaning
             return likely_direction(table - table.mean(axis=0), self.popularity_odds - self.popularity_odds.mean())
@@ -114,7 +117,7 @@ class Observation:
 
     @cached_property
     def glance(self) -> Crowd:
-        """The estimates of which items each person of the crowd has rated."""
+        """Estimates of which items each person of the crowd has rated, made by `watch_crowd`."""
         return watch_crowd(self.announcements, self.crowd, self.protocol)
 
     def first_rounds(self, n_rounds: int) -> "Observation":

@@ -76,7 +76,10 @@ def _equations(
     unknown: IntArray,
     levels: RatingLevels,
 ) -> Equations | None:
-    """Return the equations of the step between two reports; None if a round or a norm between them is missing."""
+    """Return the equations of the step of the user vector between two reports.
+
+    Return None if the reports are not of consecutive rounds, or if a norm of the user vector cannot be computed.
+    """
     here, there = norm_of(before, found), norm_of(after, found)
     if after.round_number != before.round_number + 1 or here is None or there is None:
         return None

@@ -65,8 +65,9 @@ def partner_scores(part: ReportParts, norms: FloatArray) -> tuple[FloatArray, Fl
 def likeliest_norm(part: ReportParts, scores: FloatArray, known: IntArray, share: float) -> float | None:
     """Return the norm of the user vector under which the scores of partners are most likely; None if noise hides them.
 
-    A partner's score is modelled as a draw from those of the `known` items with probability `share`, otherwise from
-    `scores`, those of all items. The search goes from a coarse grid of norms and a smooth density to finer ones.
+    `scores` holds the scores of all items, and `known` the items that are known to be rated. A partner's score is
+    modelled as the score of a random known item with probability `share`, otherwise as that of a random item. The
+    search uses a coarse grid of norms and a smooth density first, then finer ones.
     """
     largest = float(np.abs(part.amplitudes).max())
     deviation = partner_scores(part, 1.5 * np.array([[largest]]))[1]
@@ -97,9 +98,9 @@ Explained = tuple[FloatArray, IntArray, IntArray]  # densities, items, and the n
 def _explained(part: ReportParts, scores: FloatArray, known: IntArray, possible: IntArray, share: float) -> Explained:
     """Return the items that may be the partner of each unrated item in one report, with a density for each.
 
-    `likeliest_norm` explains `scores`, `known` and `share`, and `possible` holds the items that may be partners. The
-    density is that of the partner's estimated score if the item is the partner. The densities and the items (as indices
-    into `possible`) of all partners are concatenated. The last array has the number of items for each partner.
+    `likeliest_norm` explains `scores`, `known` and `share`. `possible` holds the items that may be partners. The
+    first array has the density of the partner's estimated score if a given item is the partner. The second array has
+    these items, as indices into `possible`. The third array has the number of such items for each unrated item.
     """
     norm = likeliest_norm(part, scores, known, share)
     if norm is None:

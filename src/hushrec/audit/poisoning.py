@@ -85,7 +85,7 @@ def attack_integrity(problem: GradientProblem, engine: GradientEngine, *, rng: n
 
 
 def exposure(stage: Stage, share: float, bound: float, rounds: int) -> tuple[int, int]:
-    """Return how many honest people have the item in their top ten after rounds with promoters, and their number."""
+    """Return the number of honest people with the item in their top ten after the rounds, and of all honest people."""
     n_promoters = round(share * len(stage.people))
     liars, honest = np.split(stage.people, [n_promoters])
     devices: dict[int, Client | Promoter] = {int(user): trained_device(stage, int(user)) for user in honest}

@@ -52,7 +52,10 @@ def recover_ratings(
     laws: list[ErrorLaw] | None = None,
     levels: RatingLevels = WHOLE_STARS,
 ) -> RecoveredRatings:
-    """Return which items one person has rated, and how, from all reports; `laws` are fitted here by default."""
+    """Return which items one person has rated, and how, from all reports of the person.
+
+    `laws` holds the error distributions of each report. By default they are fitted to the reports.
+    """
     if not trace.parts:
         return RecoveredRatings(np.zeros(terms.n_items), np.full(terms.n_items, np.nan), np.empty(0))
     if protocol.selection is None:
@@ -251,7 +254,7 @@ def ratings_of_report(part: ReportParts, levels: RatingLevels = WHOLE_STARS, noi
 
 
 def usual(values: FloatArray) -> float:
-    """Return the mean without the lowest and highest tenth, so that one row that a server enlarged has no effect."""
+    """Return the mean without the lowest and the highest tenth of the values, so that outliers have no effect."""
     return float(trim_mean(values, 0.1))
 
 

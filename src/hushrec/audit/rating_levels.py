@@ -29,7 +29,10 @@ class RatingLevels:
 
     @staticmethod
     def of(ratings: FloatArray) -> "RatingLevels":
-        """Return the levels that occur in these ratings: whole stars if only one does, continuous if very many do."""
+        """Return the levels that occur in these ratings.
+
+        If fewer than two values occur, return whole stars; if more than `MOST_LEVELS` do, a continuous scale.
+        """
         values = np.unique(ratings)
         if len(values) < 2:
             return WHOLE_STARS
@@ -59,7 +62,7 @@ class RatingLevels:
 
     @property
     def coarseness(self) -> float:
-        """The standard deviation of a rating from its nearest level if the scale is continuous; otherwise 0."""
+        """The standard deviation of the error of rounding to a level, on a continuous scale; 0 on other scales."""
         return float(self.values[1] - self.values[0]) / np.sqrt(12) if self.continuous else 0.0
 
     def places(self, ratings: FloatArray) -> IntArray:

@@ -123,7 +123,7 @@ def audit(
 
 
 def silent(protocol: str, step: str, number: int, steps: int) -> None:
-    """Show no progress."""
+    """Ignore a progress message."""
 
 
 def describe(ratings: Ratings, columns: dict[str, Settings], n_victims: int) -> dict[str, Any]:

@@ -69,7 +69,10 @@ def _areas(
     rounds: int,
     rng: np.random.Generator,
 ) -> tuple[float, float]:
-    """Return two AUCs for one person: with permanent bits, and without them, if every round draws its items anew."""
+    """Return two AUCs of the attack for one person: with permanent bits and without.
+
+    Without permanent bits, every round randomizes the rated items anew.
+    """
     labels, own = np.zeros((2, len(bits)), dtype=bool)
     labels[rated] = own[counted] = True
     two_stage = rng.binomial(rounds, np.where(bits, chances.prob_send_one, chances.prob_send_zero))

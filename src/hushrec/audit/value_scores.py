@@ -18,7 +18,7 @@ from hushrec.audit.rating_levels import RatingLevels
 
 @dataclass(frozen=True)
 class ValueScore:
-    """The scoring of guessed ratings on the scale `levels`."""
+    """The scoring of guessed ratings on the scale `levels`; `blind` is the guess of an attacker who sees no message."""
 
     levels: RatingLevels
     blind: float  # the guess for a rating that the attack does not guess

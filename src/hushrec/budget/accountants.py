@@ -237,7 +237,10 @@ class TableAccountant(Accountant):
         return self._epsilon(2 * math.sqrt(self.mu_squared), delta)
 
     def zcdp_epsilon(self, delta: float) -> float:
-        """Return ε at `delta` from `rho`: larger than `epsilon`, but proved by published theorems only."""
+        """Return ε at `delta` of all tables sent so far, computed from `rho`.
+
+        It is larger than `epsilon`, but follows from published theorems alone.
+        """
         return epsilon_at_distance(lambda kept: zcdp_epsilon(self.rho, kept), delta, self.distance)
 
     def _epsilon(self, mu: float, delta: float) -> float:

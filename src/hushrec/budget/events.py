@@ -114,7 +114,7 @@ class TableSent:
 
 @dataclass(frozen=True, slots=True)
 class TablesElsewhere:
-    """Masked tables that a copy of this device's store may have sent, priced at the run's remaining budget."""
+    """Masked tables that a copy of this device's store may have sent. They cost the rest of the run's budget."""
 
     unit: ClassVar[str] = "table"
 

@@ -62,7 +62,10 @@ def _log_delta(mu: float, epsilon: float) -> float:
 
 
 def bisect_upper(holds: Callable[[float], bool], lower: float, upper: float) -> float:
-    """Return the smallest float in (lower, upper] for which `holds` is true; it must be false first, then true."""
+    """Return the smallest float in (lower, upper] for which `holds` is true, by bisection.
+
+    `holds` must be false below that float and true from there on.
+    """
     while True:
         middle = (lower + upper) / 2
         if not lower < middle < upper:
@@ -87,10 +90,11 @@ def run_mu(epsilon: float, delta: float) -> float:
 
 
 def epsilon_at_distance(curve: Callable[[float], float], delta: float, distance: float) -> float:
-    """Return ε at `delta` for a mechanism within a statistical `distance` of one whose ε at any δ is curve(δ).
+    """Return ε at `delta` of a mechanism whose output is close to that of another one with known ε.
 
-    The distance adds at most (1 + exp(ε)) · distance to δ. A thousandth of `delta` is reserved for it; ε is infinite if
-    that is not enough.
+    curve(δ) returns the other mechanism's ε at δ. `distance` is the statistical distance of the two outputs, which adds
+    at most (1 + exp(ε)) · distance to δ. A thousandth of `delta` is reserved for that. If it is too little, ε is
+    infinite.
     """
     epsilon = curve(delta * (1 - DELTA_RESERVED))
     if distance > 0 and epsilon + math.log(2 * distance) > math.log(delta * DELTA_RESERVED):
@@ -102,8 +106,8 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     """Return the smallest ε at `delta` that follows from ρ-zero-concentrated differential privacy.
 
     Proposition 12 of [Canonne2020] (arXiv v4) gives δ(ε) ≤ exp((α − 1)(αρ − ε)) (1 − 1/α)^α / (α − 1) for each α > 1;
-    the function solves it for ε and minimizes over α. Discrete Gaussian noise of variance V has ρ = Δ²/2V by published
-    theorems alone. The result is larger than that of `epsilon_of_mu`, and is printed beside it as a second bound.
+    the function solves it for ε and minimizes over α. The result is larger than that of `epsilon_of_mu`, and is printed
+    beside it as a second bound, because it follows from published theorems alone.
     """
     _require(rho >= 0, "rho", "at least 0", rho)
     _require(0 < delta < 1, "delta", "above 0 and below 1", delta)

@@ -19,7 +19,10 @@ State = dict[str, npt.NDArray[np.generic]]
 
 
 class Engine(Protocol):
-    """A simulation of all devices and the server of one run, made from a training problem and a function `remark`."""
+    """A simulation of all devices and the server of one run.
+
+    It is made from a training problem and an optional function `remark`, which shows a message to the user.
+    """
 
     name: ClassVar[str]
 

@@ -21,7 +21,10 @@ from hushrec.simulation.training_problem import AnyProblem
 
 
 class ReferenceEngine:
-    """An engine that exchanges every message; with `record_draws`, `recorded_draws` gets all random choices."""
+    """An engine that runs the real code of all devices and the server, and passes every message between them.
+
+    With `record_draws`, `recorded_draws` has a dictionary for each round, with the random draws of each user.
+    """
 
     name: ClassVar[str] = "reference"
 

@@ -21,8 +21,8 @@ def fake_errors(count: int, mean: float, deviation: float, bound: float, *, rng:
 
     `bound` comes from `budget.calibrate.fake_error_bound`: ∞ gives the untruncated normal, 0 gives zeros. If the
     deviation is 0 (a person with one rating) or below 1e-15 |mean|, every draw is the mean, clipped to the bounds.
-    Otherwise, a finite bound inverts the CDF in log space, for uniform u in [0, 1) and a mean that is not negative (a
-    negative mean flips the sign)::
+    Otherwise, with a finite bound, the CDF Φ of the normal distribution is inverted in log space, for uniform u in
+    [0, 1) and a mean that is not negative (for a negative mean, the signs of the mean and of the draws are flipped)::
 
         ln Φ(x) = ln Φ(b) + ln(1 − u (1 − Φ(a)/Φ(b))),   a, b = (∓bound − mean)/deviation,   error = mean + deviation x
 

@@ -143,7 +143,10 @@ def crowd_density(counts, places):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def own_density(items, places, kernel):  # type: ignore[no-untyped-def]
-    """Return the sum of each item's similarities to the person's items, from `kernel` or, if it is empty, `places`."""
+    """Return, for every item j, the sum of its similarities k(i, j) to the person's items i, `(n_items,)`.
+
+    `kernel` holds all similarities. If it is empty, they are computed from `places`.
+    """
     found, near = np.zeros(places.shape[1]), np.empty(places.shape[1])
     for item in items:
         if kernel.shape[0]:

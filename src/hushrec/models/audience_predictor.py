@@ -18,7 +18,7 @@ PEOPLE_PER_TASK = 8
 
 
 class Audience(ModelOfColumns):
-    """Model `audience` with its public item columns. Its option `at_least` is applied to ratings before training."""
+    """Model `audience` with the public columns of its items."""
 
     name: ClassVar[str] = "audience"
 
@@ -75,7 +75,10 @@ class AudiencePredictor(Predictor):
         return found
 
     def released_support(self) -> FloatArray:
-        """Return the denoised number of people who chose each item; by clipping, people with many items count less."""
+        """Return the estimated number of people who chose each item, `(n_items,)`.
+
+        People with many items count less than 1, because their reports are clipped.
+        """
         return self.table.counts
 
     def of_profile(self, items: IntArray, values: FloatArray) -> ProfilePredictions:

@@ -5,8 +5,8 @@ device predicts instead, without any further message:
 
 - for an item whose public vector never changed: the mean of the person's own ratings;
 - for a person without ratings: the product of the item vector and the mean of the item vectors that changed, which
-  replaces the missing user vector. User and item vectors start and grow alike, so that these products lie in the range
-  of ratings;
+  replaces the missing user vector. User and item vectors have similar lengths, so that these products lie in the
+  range of ratings;
 - for such a person and such an item: the mean of those products over the items that changed.
 
 Departs from [SDCF], which predicts from the random vectors.
@@ -24,7 +24,7 @@ BoolArray = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class ColdStart:
-    """The cold-start predictor of a run."""
+    """The cold-start predictions of a run, for people without ratings and for items that nobody reported."""
 
     own_means: FloatArray = field(repr=False)  # (n_users,) mean rating on the scale 1 to 5; NaN without ratings
     untouched: BoolArray = field(repr=False)  # (n_items,) whether the item's vector still has its initial value

@@ -142,7 +142,7 @@ class FactorizationMachine(MatrixFactorization):
         return np.concatenate([[1.0], user_vector[1:]])
 
     def predict(self, user_vector: FloatArray, item_rows: FloatArray) -> FloatArray:
-        """Return the predicted ratings: user bias, plus item base (its first number), plus the product of the rest."""
+        """Return the predicted ratings: the sum of both rows' first numbers and the product of their other numbers."""
         return np.asarray(user_vector[0] + item_rows[:, 0] + item_rows[:, 1:] @ user_vector[1:])
 
     def predict_pairs(
@@ -246,12 +246,15 @@ def _over_items(x: Sparse, items: FloatArray | IntArray) -> FloatArray:
 
 
 def _power_sum(items: FloatArray, columns: FloatArray, x: Sparse, part: slice, power: int) -> FloatArray:
-    """Return Σ (x v)^p over the item's own column and its attributes' columns; `x` holds x^p, `part` selects v."""
+    """Return, for each item, the sum of (x v)^p over its own column and the columns of its attributes.
+
+    p is `power`, and `x` holds the values x of the attributes to this power. `part` selects the vector v in a row.
+    """
     return items[:, part] ** power + _over_columns(x, columns[:, part] ** power)
 
 
 def _mean_move(rows: FloatArray, sums: FloatArray, counts: FloatArray | IntArray, prior: FloatArray) -> FloatArray:
-    """Return rows moved by the mean of their gradients, sum / count, minus `prior` · row; with count 0 unchanged."""
+    """Return each row plus sum / count (its mean gradient) minus `prior` · row; a row with count 0 does not change."""
     touched = (counts > 0)[:, None]
     return np.where(touched, rows + sums / np.maximum(counts, 1)[:, None] - prior * rows, rows)
 

@@ -99,7 +99,10 @@ class GaussianProcessPredictor:
         return np.asarray(self.likeness_between(np.array([item]), np.arange(len(self.table.offsets)))[0])
 
     def likeness_between(self, items: IntArray, others: IntArray) -> FloatArray:
-        """Return the prior correlations of ratings of `items` and `others`, without the part common to all items."""
+        """Return the prior correlation of the ratings of each of `items` with each of `others`.
+
+        The mean item row is subtracted first, because it would make all items similar.
+        """
         rows, titles, centre = self.table.rows, self._titles, self.table.rows.mean(axis=0)
         amplitude, length_squared = self.table.kernel
         first, second = rows[items] - centre, rows[others] - centre

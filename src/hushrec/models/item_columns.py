@@ -95,14 +95,20 @@ def _public_counts(ratings: Any) -> FloatArray:
 
 
 def sent_columns(taste: FloatArray | None, titles: Sequence[str], details: FloatArray | None) -> dict[str, Any]:
-    """Return the facts for a catalogue that a server sends; `details` is None on a device, which needs none."""
+    """Return the keyword arguments of `ModelOfColumns.from_options` for the catalogue that a server sends.
+
+    `details` is None on a device, which does not need the detail columns.
+    """
     none = np.zeros((len(titles), 0))
     columns = (none if taste is None else taste, none if details is None else details)
     return {"columns": ItemColumns(*columns, title_rows(titles))}
 
 
 def item_columns(n_items: int, titles: Sequence[str] | None, attributes: pl.DataFrame | None) -> ItemColumns:
-    """Return all columns of a catalogue; `attributes` has flags named `NAME=CATEGORY`, and numbers."""
+    """Return all columns of a catalogue.
+
+    `attributes` has a Boolean column named `NAME=CATEGORY` for each category, and a column for each numeric attribute.
+    """
     flags, numbers = _flags(attributes), _numbers(attributes)
     taste = _centred(n_items, [_shared(one) for one in flags] + [_curved(one) for one in numbers])
     kept, rest = _split_columns(taste)

@@ -46,7 +46,7 @@ class Predictor(Protocol):
         return None
 
     def released_support(self) -> FloatArray | None:
-        """Return each item's number of ratings as the protocol released it, `(n_items,)`; None without a release."""
+        """Return the number of ratings of each item by the public table, `(n_items,)`; None if it has none."""
         return None
 
     def of_profile(self, items: IntArray, values: FloatArray) -> ProfilePredictions | None:

@@ -26,7 +26,7 @@ class Existence(OnRuns):
 
 
 class OfErrors(Existence):
-    """The base class of attacks that tell real errors from fake ones."""
+    """The base class of attacks that tell the real errors of rated items from the fake errors of unrated items."""
 
     models = ("mf",)
     selects = True
@@ -45,7 +45,10 @@ class Popularity(Existence):
 
 @dataclass(frozen=True)
 class SelectionAverage(Existence):
-    """An attack that scores items by how often they are reported, as a log-likelihood ratio if selection is random."""
+    """An attack that scores an item by the number of rounds in which it is reported.
+
+    If devices select items at random, the score is the log-likelihood ratio of "rated" to "unrated" for this number.
+    """
 
     name: str = "selection average"
     claim: str = "selections of all rounds cost at most epsilon_p, profile level"
@@ -99,8 +102,8 @@ class ErrorLikelihood(OfErrors):
 class AveragedErrors(OfErrors):
     """An attack for strong noise: it projects an item's gradients on one direction and averages them over all rounds.
 
-    Real errors have a mean that remains in the average, while noise and fake errors average out. The score is half the
-    squared average divided by its variance, minus 1, because noise alone gives a positive value.
+    Real errors have a mean that remains in the average, while noise and fake errors average out. For an average a of
+    variance s², the score is a²/(2s²) − 1. The 1 is subtracted because noise alone makes a²/(2s²) positive.
     """
 
     name: str = "averaged errors"
@@ -134,7 +137,7 @@ class ConsistentRatings(OfErrors):
 
 @dataclass(frozen=True)
 class StepsOfTheVector(OfErrors):
-    """An attack like `ConsistentRatings`, with evidence on items never reported from the steps of the user vector."""
+    """An attack like `ConsistentRatings` that also scores items never reported, by how the user vector moves."""
 
     name: str = "consistent ratings and steps"
     claim: str = "a rating that is not reported leaves no trace"
@@ -148,7 +151,7 @@ class StepsOfTheVector(OfErrors):
 
 @dataclass(frozen=True)
 class OppositeDirections(Existence):
-    """An attack on model `bpr`: gradients of rated items point along the user vector, others against it."""
+    """An attack on model `bpr`, whose gradients point along the user vector for rated items, otherwise against it."""
 
     models = ("bpr",)
     name: str = "opposite directions"
@@ -166,7 +169,7 @@ class OppositeDirections(Existence):
 
 @dataclass(frozen=True)
 class PartnersOfPairs(Existence):
-    """An attack that adds evidence about items never reported to that of `OppositeDirections` (see `partners`)."""
+    """An attack like `OppositeDirections` that also scores items never reported (see `audit.partners`)."""
 
     models = ("bpr",)
     selects = True

@@ -59,7 +59,10 @@ class LinkEnrolments:
 
 
 def _evidence(observation: Observation) -> FloatArray:
-    """Return the log-likelihood ratio that each item is rated, from the first attack that applies to the model."""
+    """Return the evidence (log-likelihood ratio) that each item is rated, from an attack that suits the model.
+
+    If no attack applies, the protocol has no selection: exactly the reported items are then taken as rated.
+    """
     for attack in (ErrorSize(), OppositeDirections()):
         if attack.applies_to(observation):
             return np.clip(observation.guessed_by(attack), -CERTAIN, CERTAIN)

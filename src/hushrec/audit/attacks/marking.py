@@ -30,7 +30,10 @@ def can_mark(terms: Terms) -> bool:
 
 
 class MarkingServer:
-    """A malicious server that marks a few items in every even round, and reads the marks in the next round."""
+    """A malicious server that gives a few items special vectors (marks) in every even round.
+
+    In the next round it measures along which marks the user vector has moved: those of rated items.
+    """
 
     def __init__(self, terms: Terms, items: IntArray, *, rng: np.random.Generator) -> None:
         self.terms = terms

@@ -12,7 +12,10 @@ from hushrec.audit.selection import likeliest_count
 
 @dataclass(frozen=True)
 class CountFromSelections(OnRuns):
-    """An attack that guesses the likeliest number of ratings; without random selection, it counts reported items."""
+    """An attack that guesses the number of ratings from how often each item is reported.
+
+    With random selection it is the likeliest number, otherwise the number of items that are in every report.
+    """
 
     name: str = "count from selections"
     target: str = "metadata"

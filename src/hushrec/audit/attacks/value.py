@@ -18,7 +18,7 @@ from hushrec.scale import HIGHEST, LOWEST
 
 @dataclass(frozen=True)
 class OneReport(OnRuns):
-    """An attack on the last report alone; the likeliest norm ‖u‖ turns the errors times ‖u‖ into ratings."""
+    """An attack that recovers ratings from the last report alone, by estimating the norm of the user vector."""
 
     models = ("mf",)
     name: str = "one upload"
@@ -36,7 +36,7 @@ class OneReport(OnRuns):
 
 @dataclass(frozen=True)
 class AllReports(OnRuns):
-    """An attack on a protocol that reports every rated item: pairs of consecutive reports give the norm ‖u‖."""
+    """An attack on protocols that report every rated item: two consecutive reports give the norm of the user vector."""
 
     models = ("mf",)
     selects = False
@@ -52,7 +52,7 @@ class AllReports(OnRuns):
 
 @dataclass(frozen=True)
 class GridRatings(AllReports):
-    """An attack on a protocol with random selection; recovered ratings must be possible and equal in all rounds."""
+    """An attack on protocols with random selection: a rating has one of few values, and the same in every round."""
 
     selects = True
     name: str = "consistent ratings"

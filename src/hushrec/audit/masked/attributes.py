@@ -22,7 +22,10 @@ TIMES = 5  # number of times that each device is timed
 
 
 def attack_attributes(run: Watched) -> list[Finding]:
-    """Return how well attributes are guessed from what remains of the sums; empty without known attributes."""
+    """Return how well people's attributes are guessed from the sums; empty if `run.people` is None.
+
+    For each person, everybody else's tables are subtracted from the sums, which leaves the person's table plus noise.
+    """
     if run.people is None:
         return []
     rng = run.draws(26)

@@ -76,7 +76,7 @@ def attack_tables(run: Watched) -> list[Finding]:
 
 
 def attack_round(run: Watched, attempts: Sequence[SeenCohort], scene: Scene) -> list[Finding]:
-    """Return the findings of attacks on masked tables, alone and with helpers, and of a check for repeated keys."""
+    """Return the findings of attacks on masked tables, with and without collusion, and of a check for repeated keys."""
     tables = scene.cohort.tables
     claim = f"a masked table is uniformly random (chi-square test: p = {uniformity(tables):.2f})"
     keys = run.subject("keys of two attempts", "metadata", "every attempt has new keys")
@@ -88,7 +88,7 @@ def attack_round(run: Watched, attempts: Sequence[SeenCohort], scene: Scene) -> 
 
 
 def strip_table(cohort: SeenCohort, victim: int, helpers: Collection[int]) -> Table:
-    """Return a victim's masked table after removing all masks that the server and the helpers know."""
+    """Return a victim's masked table without the masks that the server and the helpers (colluding devices) know."""
     table, context = cohort.tables[victim].copy(), cohort.pairings[victim].context
     keystream = Keystream(len(table))
     keystream.subtract(table, derive(cohort.secrets[victim].seed, SELF_LABEL, context, victim))
@@ -117,7 +117,10 @@ def attack_with_helpers(run: Watched, scene: Scene) -> list[Finding]:
 
 
 def _told(run: Watched, name: str, metric: str, tables: Sequence[Table], scene: Scene, claim: str) -> Finding:
-    """Return how well the tables of the last devices reveal which devices hold the victim's ratings."""
+    """Return how well `tables` reveal which devices hold the victim's ratings and which send zeros.
+
+    `tables` holds the tables of the last devices of the scene, with all masks or only those that remain.
+    """
     coins, expected = scene.coins[-len(tables) :], scene.integers[int(np.argmax(scene.coins))].astype(np.float64)
     scores = table_scores(tables, expected)
     return run.subject(name, "metadata", claim).area(scores, coins, metric, rng=run.draws(22))

@@ -131,7 +131,10 @@ def attack_ratings(run: Watched) -> list[Finding]:
 
 
 def _crafted(run: Watched) -> list[Finding]:
-    """Return lower bounds on ε for a rating of 1 or of 5 stars (or none), under a table crafted for its item."""
+    """Return lower bounds on ε for one rating of a victim, under a public table crafted for the rated item.
+
+    The two inputs have 1 or 5 stars for the item. If the model does not predict ratings, they have the item or not.
+    """
     items, values = run.problem.profile(run.victims[run.longest])
     position = int(run.draws(14).integers(len(items)))
     aimed = run.seen.with_tables(lambda table: aim_at(table, int(items[position])))

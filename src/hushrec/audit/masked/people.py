@@ -70,7 +70,10 @@ def _count(run: Watched) -> list[Finding]:
 
 
 def _known_again(run: Watched) -> Finding:
-    """Return how often people are recognized in a second run with the same profile but other noise, by their counts."""
+    """Return how often a person is recognized in a second run by the block of counts.
+
+    People have the same profiles in both runs. Only the noise differs.
+    """
     place, rng = readings.place_of(run.seen.blocks, COUNTS), run.draws(5)
     before = np.array([one[place] for one in run.left])
     after = np.array([readings.left_of(run.seen, one, rng=rng)[place] for one in run.victims_tables])
@@ -83,7 +86,10 @@ def _known_again(run: Watched) -> Finding:
 
 
 def _values(run: Watched) -> list[Finding]:
-    """Return the fraction of ratings guessed exactly, if all others are known; empty for continuous ratings."""
+    """Return the fraction of ratings that are guessed exactly by an attacker who knows all other ratings.
+
+    The list is empty if the model does not predict ratings, or if ratings are continuous.
+    """
     levels = RatingLevels.of(run.problem.values)
     if not run.predicts_values or levels.continuous:
         return []
@@ -108,7 +114,10 @@ def _ratings_of_others(run: Watched, item: int, user: int) -> FloatArray:
 
 
 def _rare_items(run: Watched) -> list[Finding]:
-    """Return how often an attacker identifies the only rater of an item among up to `RARE_ITEMS` such raters."""
+    """Return how often an attacker who knows all other ratings finds the only person who rated an item.
+
+    The candidates are the only raters of up to `RARE_ITEMS` items. The list is empty if there are fewer than two.
+    """
     problem, rng = run.problem, run.draws(7)
     raters = np.bincount(problem.items, minlength=problem.n_items)
     rows = rng.permutation(np.flatnonzero(raters[problem.items] == 1))[:RARE_ITEMS]

@@ -48,7 +48,7 @@ class PoisonedEngine(CpuMaskedEngine):
         return codes
 
     def passes(self, one: Round, totals: list[Table]) -> bool:
-        """Return whether the sums pass the server's checks, of their size and against what earlier rounds learned."""
+        """Return whether the server accepts the sums as plausible, by their size and given the earlier rounds."""
         devices = self.problem.n_users
         if not all(is_plausible(code, total, devices) for code, total in zip(self.codes, totals, strict=True)):
             return False
@@ -98,11 +98,14 @@ class Promotion:
         return [len(self.liars) * own for own in integers]
 
     def clip(self, engine: PoisonedEngine, one: Round, *_: Any) -> list[IntArray]:
-        """Return the integers that promoters add to the sums if each sends a table at the clip (see `_push`)."""
+        """Return the integers that promoters add to the sums if each sends the largest entry that each clip allows."""
         return self._pushes(engine, one, len(self.liars))
 
     def exceed(self, engine: PoisonedEngine, one: Round, _: Any, totals: list[Table]) -> list[IntArray]:
-        """Return the longest table that passes the server's checks; the promoter is assumed to know all others."""
+        """Return the largest integers that one promoter can add to the sums without failing the server's checks.
+
+        The promoter is assumed to know `totals`, the sums of all other devices.
+        """
         passing, failing = 0.0, float(2 * self.run.problem.n_users)  # clips
         for _step in range(BISECTIONS):
             clips = (passing + failing) / 2
@@ -111,7 +114,7 @@ class Promotion:
         return self._pushes(engine, one, passing)
 
     def _pushes(self, engine: PoisonedEngine, one: Round, clips: float) -> list[IntArray]:
-        """Return a table that promotes the item, by `clips` times the clip of each block (see `_push`)."""
+        """Return a table that promotes the item, as one array per block, with entries of `clips` times the clip."""
         return [
             self._push(block.name, code, int(clips * code.clip_units))
             for block, code in zip(one.blocks, engine.codes, strict=True)
@@ -165,7 +168,11 @@ def attack_integrity(run: Watched) -> list[Finding]:
 
 
 def _by_aim(group: Promotion) -> list[tuple[Promotion, str]]:
-    """Return the variants of an attack, with suffixes for their names: to raise only the rating, or counts too."""
+    """Return the variants of an attack, each with a suffix for its name.
+
+    One raises only the item's rating, the other also its count. A model that does not predict ratings has only the
+    second variant.
+    """
     if not group.run.predicts_values:
         return [(group, "")]
     return [(replace(group, counts=False), ""), (group, ", counts too")]

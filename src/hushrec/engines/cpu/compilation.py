@@ -17,7 +17,7 @@ class CompilationNotice(event.Listener):
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Return a context manager that, when used for the first time, tells the user if kernels are compiled."""
+        """Tell the user if kernels are compiled while this context manager is active, at its first use only."""
         if self._remark is None:
             yield
             return

@@ -43,7 +43,10 @@ class _State(NamedTuple):
 
 
 class CpuEngine(GradientEngine):
-    """The engine `cpu` for gradient protocols; `recorded[round - 1]` holds the reports of `record_users`, by user."""
+    """The engine `cpu` for gradient protocols.
+
+    The attribute `recorded` has a dictionary for each round, with the reports of the users in `record_users`.
+    """
 
     name: ClassVar[str] = "cpu"
 
@@ -141,7 +144,7 @@ class CpuEngine(GradientEngine):
             self.recorded.append(known.reports)
 
     def _known_noise(self, inputs: Inputs, draws: Mapping[int, Draws] | None) -> Known:
-        """Return the noise of individual reports: of all users if `draws` are given, else of `record_users`."""
+        """Return the noise that is drawn user by user: for all users if `draws` are given, else for `record_users`."""
         users = sorted(draws) if draws is not None else self._record_users
         if not len(users):
             return NOTHING_KNOWN

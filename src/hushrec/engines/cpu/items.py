@@ -19,7 +19,10 @@ from hushrec.protocols.gradient.prediction import initial_item_vectors
 
 
 class Known(NamedTuple):
-    """The gradients whose noise is drawn for each user, and not as one draw for all gradients of an item."""
+    """The gradients of a round whose noise is drawn for each user separately.
+
+    The noise of all other gradients of an item is one draw.
+    """
 
     noise: FloatArray  # the sum of their noise, (n_items, width), or empty
     counts: IntArray  # their number, (n_items,), or empty
@@ -30,7 +33,7 @@ NOTHING_KNOWN = Known(np.empty((0, 0)), np.empty(0, np.int64), {})
 
 
 class Items:
-    """The server's computations on the item vectors of one problem, with rows that are padded for the kernels."""
+    """The server of a simulated run, which updates the item vectors; their rows are padded for the kernels."""
 
     def __init__(self, problem: GradientProblem, dtype: npt.DTypeLike = np.float32) -> None:
         self._problem, self._dtype = problem, np.dtype(dtype)
@@ -76,7 +79,7 @@ class Items:
         return moved, sum(in_threads(self._threads, move, np.arange(FEWEST_BLOCKS + 1) * len(moved) // FEWEST_BLOCKS))
 
     def _derive(self, round_number: int, items: Rows, sums: Rows, counts: IntArray, known: Known) -> tuple[Rows, int]:
-        """Compute `move` for a factorization machine, whose public rows follow from each item's sum of gradients."""
+        """Compute `move` for a factorization machine: update its rows with the model's `move_items`."""
         problem, width = self._problem, self._problem.model.item_width
         step = make_step(problem, round_number, self._dtype)
         table, counted = self.table(items), counts.sum(axis=0)

@@ -43,7 +43,7 @@ class Choices(NamedTuple):
 
 
 class Given(NamedTuple):
-    """Random draws of all users that the caller gives, as flat arrays; empty arrays if the kernels draw."""
+    """Random draws of all users, given by the caller as flat arrays. If the arrays are empty, the kernels draw."""
 
     starts: npt.NDArray[np.int64]  # (n_users + 1,) start of each user in items and fake_errors, or (0,)
     items: npt.NDArray[np.uint32]  # the selected items of each user
@@ -52,7 +52,7 @@ class Given(NamedTuple):
 
 
 class Pairing(NamedTuple):
-    """The source of the items' partners in pairs: two random streams or, if not empty, arrays of given partners."""
+    """Where the kernels get the partners of items from: given arrays or, if these are empty, two random streams."""
 
     user_pairs: Stream  # partners of rated items, for the step of the user vector and for a report without selections
     selected_pairs: Stream  # partners of selected items, for the report

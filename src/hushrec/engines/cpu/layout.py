@@ -31,7 +31,7 @@ def fake_ranges(problem: GradientProblem) -> FloatArray:
 
 
 def profile_caps(problem: GradientProblem) -> IntArray:
-    """Return the largest number of rated items that count for each user's permanent bits: the cap, or all items."""
+    """Return how many rated items each user's permanent bits may represent: the profile cap, else `n_items`."""
     selections = selections_of([problem.protocol(user) for user in range(problem.n_users)])
     return np.array([problem.n_items if own.profile_cap is None else own.profile_cap for own in selections])
 
@@ -130,5 +130,8 @@ def make_streams(problem: GradientProblem, round_number: int) -> Streams:
 
 
 def user_stream(problem: GradientProblem, purpose: Purpose, round_number: int) -> Stream:
-    """Return the key of all users' streams; a user of a part keeps the stream that it has in the whole run."""
+    """Return the key of all users' streams for one purpose and round.
+
+    If the problem holds a part of the people, each of them has the same stream as in the whole run.
+    """
     return make_stream(problem.seed, purpose, round_number, problem.first_user)

@@ -238,7 +238,7 @@ def _only(problem: AnyProblem, wanted: BoolArray) -> Ratings:
 
 
 def _layout(one: Round, codes: Sequence[BlockCode], fraction: float) -> tuple[Codes, int]:
-    """Return the encodings of a round's blocks as arrays by kind, and the table's size; `fraction` scales clips."""
+    """Return how a round's blocks are encoded if clips are multiplied by `fraction`, and the size of the table."""
     layout = Codes(
         wanted=np.zeros(kernels.KINDS, np.bool_),
         clips=np.ones(kernels.KINDS),

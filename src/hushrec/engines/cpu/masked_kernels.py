@@ -42,7 +42,7 @@ class People(NamedTuple):
 
 
 class Codes(NamedTuple):
-    """How the blocks of a round are encoded as integers, by kind of block."""
+    """How the blocks of a round are encoded as integers; every array is indexed by the kind of block."""
 
     wanted: npt.NDArray[np.bool_]  # the kinds of this round, (KINDS,)
     clips: FloatArray  # C
@@ -149,7 +149,10 @@ def _add_taste(items, values, unseen, person, codes, table, stream, given, state
 
 @njit(cache=True, nogil=True)
 def _add_items(kind, items, values, weights, scores, person, codes, stream, given, state, sums):  # type: ignore[no-untyped-def]
-    """Round and add an item block, with the rows value · weights[j] · `scores`, and its curvature block."""
+    """Add one person's item block to `sums`, rounded, with the row value · weights[j] · `scores` for each item j.
+
+    Then add the curvature block that belongs to the item block.
+    """
     entries = blocks.item_entries(items, values, weights, scores)
     norm = blocks.norm_of(entries)
     add_block(kind, entries, items, len(scores), person, codes, stream, given, state, sums)

@@ -159,7 +159,7 @@ def _place_in_layers(words, out):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _outside_core(stream, user, block, layer, x):  # type: ignore[no-untyped-def]
-    """Return |x| for a draw that `fill_normal` did not accept at once, with further random blocks from `block` on."""
+    """Return |x| for a draw that `fill_normal` did not accept at once, using random blocks from number `block` on."""
     while True:
         first, second = draw_block(stream, user, block)
         block += 1

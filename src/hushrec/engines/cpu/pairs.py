@@ -59,7 +59,10 @@ def own_errors(rated, partners, user_vector, item_vectors, errors, pull):  # typ
 
 @njit(cache=True)
 def choose_both_ends(rated, partners, errors, is_rated, selected, selected_errors):  # type: ignore[no-untyped-def]
-    """Write the rated items and distinct partners, and the errors s or −s of their pairs; return their number."""
+    """Write all items of the pairs to `selected`, each item once, and their errors; return the number of items.
+
+    A rated item has the error s of its pair. A partner has −s of the first pair that it is in.
+    """
     count = len(rated)
     copy_into(rated, selected)
     copy_into(errors, selected_errors)
@@ -139,7 +142,7 @@ def report_block(first_user, stop_user, inputs, outcome, sums, counts):  # type:
 
 @njit(cache=True)
 def answer_one(user, inputs):  # type: ignore[no-untyped-def]
-    """Return the items that one user reports in this round, ascending, and their errors, as in `report_block`."""
+    """Return the items that one user reports in this round, in ascending order, and their errors."""
     scratch = make_scratch(user, user + 1, inputs)
     count = answer(user, inputs, scratch)
     order = np.argsort(scratch.selected[:count])

@@ -50,7 +50,10 @@ def respond(stream, user, bits, if_zero, if_one, words, out):  # type: ignore[no
 
 @njit(cache=True)
 def _compare_first_bits(bits, if_zero, if_one, random, undecided, out):  # type: ignore[no-untyped-def]
-    """Compare the `_JOINT` highest bits of uniform numbers and probabilities, for all items at once."""
+    """Compare the `_JOINT` highest bits of uniform numbers and probabilities, for 64 items at a time.
+
+    Set the bit in `out` of each selected item, and the bit in `undecided` of each item whose compared bits are equal.
+    """
     for place in range(len(bits)):
         ones = bits[place]
         drawn = _chance(ones, if_zero, if_one, BITS)  # the digit of weight 1 is set if the probability is 1
@@ -65,14 +68,17 @@ def _compare_first_bits(bits, if_zero, if_one, random, undecided, out):  # type:
 
 @njit(inline="always")
 def _chance(ones, if_zero, if_one, weight):  # type: ignore[no-untyped-def]
-    """Return the digit of 2^(`weight` − 53) of 64 probabilities: `if_one` where `ones` has a 1, else `if_zero`."""
+    """Return bit number `weight` (the lowest is 0) of the probabilities of 64 items, as one word.
+
+    The probability of an item, in multiples of 2^-53, is `if_one` if its bit in `ones` is 1, else `if_zero`.
+    """
     place = np.uint64(weight)
     return (ones & (_ZERO - ((if_one >> place) & _ONE))) | (~ones & (_ZERO - ((if_zero >> place) & _ONE)))
 
 
 @njit(cache=True)
 def _compare_rest(stream, user, bits, if_zero, if_one, undecided, out):  # type: ignore[no-untyped-def]
-    """Compare the lower bits for the items that are `undecided`, and add the results to `out`."""
+    """Compare the lower bits for the items that are `undecided`, and set the bits of selected items in `out`."""
     block = _REST_BLOCK
     for place in range(len(bits)):
         weight = BITS - _JOINT
@@ -135,7 +141,7 @@ def list_items(bits, n_items, items):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def select_sparse(stream, user, bits, n_items, prob_zero, prob_one, words, items):  # type: ignore[no-untyped-def]
-    """Write the items that a user reports, for small probabilities, to `items`; return their number."""
+    """Draw the items that a user reports into `items`, by the method for small probabilities; return their number."""
     rate = max(prob_zero, prob_one)
     if rate == 0.0:
         return 0

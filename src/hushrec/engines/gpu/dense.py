@@ -92,7 +92,7 @@ class UserSums:
 
 @dataclass(frozen=True, eq=False)
 class ItemSums:
-    """The sums over all reports of a round: for each item, and for each user."""
+    """Sums over all reports of a round: gradients and their number for each item, squared errors for each user."""
 
     gradients: Tensor  # Σ e u, errors times user vectors, of each item, (g, m, k)
     counts: Tensor  # users who report each item, (g, m)

@@ -142,7 +142,7 @@ class GpuBatch:
         return users, items
 
     def _dense_sums(self) -> tuple[dense.UserSums, dense.ItemSums]:
-        """Return a round's sums over each user's rated items and each item's gradients, one run at a time."""
+        """Return the `UserSums` and `ItemSums` of one round of all runs, computed for one run at a time."""
         users = [
             dense.user_sums(self._values[self._sets[run]], self._counts[run], *self._vectors(run)) for run in self._runs
         ]
@@ -160,7 +160,10 @@ class GpuBatch:
         return dense.item_sums(self._values[self._sets[run]], selected, fakes, *self._vectors(run))
 
     def _pair_sums(self) -> tuple[Tensor, dense.ItemSums]:
-        """Return a round's sums of pairs, run by run: Σ s (v_j − v_j') of each user, and the sums of each item."""
+        """Return the sums of one round of model `bpr`: Σ s (v_j − v_j') for each user, and the `ItemSums`.
+
+        A pair of a rated item j and an unrated item j' has the error s.
+        """
         both = [self._pair_sums_of(run) for run in self._runs]
         return torch.stack([pull for pull, _ in both]), dense.ItemSums.stacked([items for _, items in both])
 

@@ -74,7 +74,10 @@ def own_pairs(
 
 
 def both_ends(profiles: Profiles, partners: Tensor, errors: Tensor) -> Reports:
-    """Return the errors of all items in pairs: s if rated, −s if a partner, of the first pair if in several."""
+    """Return the errors of all items of the pairs, each item once per user.
+
+    A rated item has the error s of its pair. A partner has −s of the first pair that it is in.
+    """
     cells, order = torch.sort(profiles.users * profiles.n_items + partners, stable=True)
     is_first = torch.ones_like(cells, dtype=torch.bool)
     is_first[1:] = cells[1:] != cells[:-1]
@@ -87,7 +90,7 @@ def both_ends(profiles: Profiles, partners: Tensor, errors: Tensor) -> Reports:
 
 
 def selected_partners(profiles: Profiles, users: Tensor, is_rated: Tensor, uniform: Tensor) -> Tensor:
-    """Map uniform numbers to partners of selected items: an unrated one if the item is rated, else a rated one."""
+    """Map uniform numbers to partners: an unrated item for each rated selected item, a rated one for each unrated."""
     return torch.where(is_rated, profiles.unrated_items(users, uniform), profiles.rated_items(users, uniform))
 
 

@@ -16,7 +16,10 @@ from hushrec.simulation.training_problem import AnyProblem
 def sharded_engine(
     problem: AnyProblem, crew: Crew, make_part: MakePart | None = None, *, remark: Remark | None = None
 ) -> Engine:
-    """Return an engine that runs parts of the people on `crew`; with `make_part`, parts load their own ratings."""
+    """Return an engine that divides people into parts, and runs the parts on the workers of `crew`.
+
+    With `make_part`, each worker loads the ratings of its part. Otherwise the ratings are sent to the workers.
+    """
     protocol = find_protocol(problem.protocol(0).name)
     if protocol.parts_engine is None:
         raise ParameterError(
