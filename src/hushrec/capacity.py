@@ -77,7 +77,10 @@ LIMITS = (
 
 @dataclass(frozen=True)
 class Round:
-    """The estimated costs of one round for a device and the server; a cache serves downloads of the public table."""
+    """The estimated costs of one round, for one device and for the server.
+
+    The server's costs do not include downloads of the public table, because a cache serves them.
+    """
 
     device_mb_up: float
     device_mb_down: float
@@ -123,7 +126,7 @@ def masked_rounds(
 
 
 def _row_lengths(plan: Plan) -> list[int]:
-    """Return, for each round, the numbers per item in the public table before it; learned columns make rows longer."""
+    """Return the length of an item row before each round; rounds that learn further columns make rows longer."""
     lengths, length = [], TASTE_COLUMNS + FIXED_COLUMNS
     for one in plan.rounds:
         lengths.append(length)

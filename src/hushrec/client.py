@@ -72,7 +72,11 @@ class Client:
 
     @property
     def done_with(self) -> int:
-        """The latest round for which no server can ask this device again; one of several phases may be tried again."""
+        """The latest round in which this device will not report again.
+
+        A round with one phase is done with its report. A round with several phases may still be tried again, so that
+        only the rounds before it are done.
+        """
         return self.last_round if len(self._phases) == 1 else max(self.last_round - 1, 0)
 
     @property
@@ -127,7 +131,9 @@ class Client:
         The ledger is charged first for everything that the report releases. `draws` replaces random draws in tests.
         """
         if not self.takes_part:
-            raise LocalProtocolError("a device must have rated items, and unrated items to hide them among, to report.")
+            raise LocalProtocolError(
+                "a device must have rated items to report and, for some protocols and models, unrated items."
+            )
         self.check_order(address)
         report = self.side.report(self._private, address, message, draws)
         self.ledger.charge(report.events)  # raises before anything changes
@@ -135,7 +141,7 @@ class Client:
         return report.message
 
     def check_order(self, address: Address) -> None:
-        """Raise `RemoteProtocolError` unless the address follows this device's last report."""
+        """Raise `RemoteProtocolError` unless this device may report for `address` after its last report."""
         asked, last = ((one.round_number, one.attempt) for one in (address, self._last))
         left = self._phases[self._phases.index(self._last.phase) + 1 :]  # of the last attempt
         allowed = self._phases[:1] if asked > last else left[:1] if asked == last else ()

@@ -53,7 +53,7 @@ class Suggestion:
 
 @dataclass(frozen=True)
 class Advice:
-    """The recommendations for one person."""
+    """The recommendations for one person, and the true mean rating of all films that the person has not rated."""
 
     person: str
     suggestions: list[Suggestion]
@@ -81,7 +81,8 @@ def run_demo(
 ) -> Demo:
     """Train with every entry of `SETTINGS`, recommend to one person, and write runs, plots and `report.html` to `out`.
 
-    Without the extra `report`, no plots and no page are written. The attacks run in the executor `beside`, or last.
+    Without the extra `report`, no plots and no page are written. The attacks run in the executor `beside`
+    during training or, without an executor, after it.
     """
     options = COMMON if rounds is None else {**COMMON, "rounds": rounds}
     started = time.perf_counter()
@@ -123,9 +124,9 @@ def with_common(settings: dict[str, Any], common: dict[str, Any]) -> dict[str, A
 def attack(ratings: Ratings, common: dict[str, Any], beside: Executor | None) -> Callable[[], list[Record]]:
     """Prepare the attacks on every entry of `SETTINGS`; return a function that returns their records when it is called.
 
-    The records are in the order of `SETTINGS`. An executor `beside` starts the attacks at once, those on the last entry
-    first: this process trains from the first entry on, so that both do not compile the same kernels at the same time.
-    Without an executor, the returned function runs the attacks.
+    The records are in the order of `SETTINGS`. Without an executor `beside`, the returned function runs the attacks. An
+    executor runs them from now on, and begins with the last entry of `SETTINGS`. This process trains from the first
+    entry on, so that the two do not compile the same kernels at the same time.
     """
     fewer = {**common, "rounds": min(common["rounds"], ATTACKED_ROUNDS)}
     tasks = [partial(quick_audit, ratings, Settings(**with_common(settings, fewer))) for settings in SETTINGS.values()]

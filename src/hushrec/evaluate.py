@@ -133,7 +133,10 @@ def _discounts(k: int) -> FloatArray:
 
 
 def _hits_and_gains(above: IntArray, tied: IntArray, k: int) -> tuple[FloatArray, FloatArray]:
-    """Return the probability that each item is in the list, and its expected discount; its rank is g, …, or g + t."""
+    """Return the probability that each item is among the `k` best, and its expected discount 1 / log₂(rank + 2).
+
+    The rank is above, …, above + tied with equal probability; from rank `k` on the discount is 0.
+    """
     discounts = _discounts(k)
     first, last = np.minimum(above, k), np.minimum(above + tied + 1, k)
     return (last - first) / (tied + 1), (discounts[last] - discounts[first]) / (tied + 1)
@@ -154,7 +157,7 @@ def _blocks(
 
 
 def _cells_of(users: IntArray, starts: IntArray) -> tuple[IntArray, IntArray]:
-    """Return two arrays with one entry per rating of these users: its user's position in `users`, and its index."""
+    """Return, for each rating of these users, its user's position in `users`, and its index among all ratings."""
     lengths = starts[users + 1] - starts[users]
     cells = np.repeat(starts[users] - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
     return np.repeat(np.arange(len(users)), lengths), cells

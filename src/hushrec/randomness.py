@@ -121,7 +121,7 @@ class SystemStream:
         return ((words >> np.uint64(11)).astype(np.float64) * 2.0**-53).reshape(size)
 
     def standard_normal(self, size: Shape, /) -> FloatArray:
-        """Return normal numbers by the inverse CDF at midpoints of 2^52 cells, which excludes 0 and 1."""
+        """Return normal numbers: the inverse CDF at random midpoints of 2^52 equal intervals of [0, 1]."""
         words = self._words(int(np.prod(size)))
         return np.asarray(ndtri(((words >> np.uint64(12)) + 0.5) * 2.0**-52)).reshape(size)
 

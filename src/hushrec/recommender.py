@@ -403,7 +403,7 @@ def _frame(rows: Sequence[Any], kinds: dict[str, Any]) -> pl.DataFrame:
 def _by_id(profile: Mapping[Any, float] | Collection[Any]) -> Profile:
     """Return the profile with item ids as text, so that 4 and "4" are the same item."""
     if isinstance(profile, str):
-        raise ParameterError("profile must be a list of item ids, or a mapping from item ids to ratings, got a text.")
+        raise ParameterError("profile must be a list of item ids, or a mapping from item ids to ratings, got a string.")
     if not isinstance(profile, Mapping):
         return [str(item) for item in profile]
     try:

@@ -32,7 +32,7 @@ class Stage(enum.Enum):
 
 
 class Event(enum.Enum):
-    """An event of a server. `NEXT_STAGE` lists the events that each stage allows, and the stage that follows."""
+    """An event of the server's state machine. `NEXT_STAGE` lists the events of each stage, and the next stage."""
 
     START_ROUND = "start a round"
     RECEIVE = "receive a message"
@@ -158,7 +158,7 @@ class Server:
     def keep(self, sender: Name, address: Address, kept: Any) -> None:
         """Record that the caller has stored a checked report elsewhere, and will pass it to `close_phase`.
 
-        `kept` takes its place in `reported`. A report that the open phase does not ask for is ignored.
+        `kept` takes the report's place in `reported`. A report that the open phase does not ask for is ignored.
         """
         if self.stage is Stage.OPEN and address == self.address and sender in self._inbox:
             self._reports[sender] = kept
@@ -197,9 +197,10 @@ class Server:
         self._next_attempt("too few devices reported in its first phase.", self.side.choose_members(members))
 
     def resume_round(self, *, attempt: int = 1, members: Collection[Name] | None = None) -> None:
-        """Restore the open round of a server that stopped, in the first phase of this attempt, with these members.
+        """Open the first phase of this attempt of the next round, to restore a server that stopped during the attempt.
 
-        The caller then closes the phases of the attempt that had been closed before.
+        `members` are the devices that the attempt asks, by default all members. Afterwards the caller must close those
+        phases again that were closed before the server stopped.
         """
         asked = self._members if members is None else members
         self._open_round(asked)

@@ -149,7 +149,10 @@ def _decoded(body: bytes | msgspec.Raw, form: type[Any], name: str) -> Any:
 
 @functools.cache
 def _form(message: type, tag: str | None, *, top: bool = False) -> _Form:
-    """Return the encoding of a message class; `tag` is None for one that is always a field of another message."""
+    """Return the encoding of a message class; `tag` is None for one that is always a field of another message.
+
+    `top` adds the protocol version, which only the outermost message has.
+    """
     hints = typing.get_type_hints(message, include_extras=True)
     parts = {field.name: _part(hints[field.name]) for field in dataclasses.fields(message)}
     fields: list[Any] = [("version", int, 0)] if top else []

@@ -53,7 +53,7 @@ def audit(
         float | None,
         Option(
             help="isgld: privacy budget of one rating's value.  [default: 4]  masked: privacy budget of a person's"
-            " whole profile.  [default: 8, 1 and inf, one column each]"
+            " whole profile.  [default: audit 8, 1 and inf]"
         ),
     ] = None,
     profile_cap: Annotated[
@@ -156,9 +156,9 @@ def side_by_side(
 ) -> list[Any]:
     """Return the result of `work` for each task, in order, computed in a pool with at most one process per core.
 
-    The last tasks start first, because they take longest. `progress` is called with (name of the task, "attacks" or
-    "done", steps done, `steps`), and only when a task is submitted and when it is done; `steps` is the number of
-    progress steps of a task.
+    The last tasks start first, because they take longest. `steps` is the number of progress steps of a task. For a task
+    called NAME, `progress` is called with (NAME, "attacks", 0, `steps`) at its start, and with (NAME, "done", `steps`,
+    `steps`) at its end.
     """
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor, as_completed

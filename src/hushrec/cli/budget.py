@@ -40,7 +40,8 @@ def budget(
     profile_cap: Annotated[
         int | None,
         Option(
-            help="Calibrate the item selection for this public cap on the number of ratings.  [default: for --rated]"
+            help="Calibrate the item selection for this public cap on the number of ratings.  [default: no cap;"
+            " calibrate for --rated]"
         ),
     ] = None,
     prior: Annotated[

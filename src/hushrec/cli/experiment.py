@@ -31,7 +31,7 @@ def experiment(
     ] = None,
     collect: Annotated[
         Path | None,
-        Option(help="Run nothing; write the records from this file, the result of running an exported grid."),
+        Option(help="Run nothing; write the records from this file, which holds the results of an exported grid."),
     ] = None,
     engine: Annotated[
         str | None,

@@ -76,7 +76,7 @@ class Reading:
         return ratings
 
     def shard(self, data: str, folder: Path, ratings_per_shard: int) -> "Shards":
-        """Write the data as shards and print a summary. A file is read in batches, unless `public` is given."""
+        """Write the data as shards and print a summary. A file is read in batches or, with --public, as a whole."""
         from hushrec.data.shards import write_shards
         from hushrec.data.sources import Form, find_file, is_made
         from hushrec.data.streamed import shard_file

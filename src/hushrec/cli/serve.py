@@ -21,7 +21,8 @@ def serve(
     config: Annotated[
         Path | None,
         Option(
-            help="TOML file with the tables [terms], [rounds] and [limits].  [default: every setting has its default]"
+            help="TOML file with the tables [terms], [rounds] and [limits].  [default: no file; all settings"
+            " keep their defaults]"
         ),
     ] = None,
     devices: Annotated[

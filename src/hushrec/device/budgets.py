@@ -53,7 +53,9 @@ class Budgets:
         if self.epsilon_g == math.inf:
             raise ParameterError("epsilon_g must be finite, got inf. Give a number such as 4.")
         if not 0 <= self.epsilon < math.inf:
-            raise ParameterError(f"epsilon must be finite and not negative, got {self.epsilon:g}. Give one such as 8.")
+            raise ParameterError(
+                f"epsilon must be finite and not negative, got {self.epsilon:g}. Give a number such as 8."
+            )
         self.new_ledger()  # checks max_value_rho
 
     def selecting(self) -> Any:
@@ -75,7 +77,7 @@ class Budgets:
         return [one.configure(self.options_for(one.name, one.models[0]), one.models[0]) for one in chosen]
 
     def new_ledger(self) -> Ledger:
-        """Return an empty ledger with this person's limits; its selection limit covers one draw of permanent bits."""
+        """Return an empty ledger with this person's limits; by default, `sdcf` may draw permanent bits once."""
         return Ledger(**{"selection": self.epsilon_p, "value": self.max_value_rho, **self.limits})
 
     def options_for(self, protocol: str, model: str) -> dict[str, Any]:

@@ -41,7 +41,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Orders:
-    """The instructions for every member of a fleet."""
+    """The instructions for every member of a fleet: the server to join, the budgets, and how long to take part."""
 
     server: str
     budgets: Budgets
@@ -54,7 +54,7 @@ class Orders:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The totals of all members of a fleet, or of the members in one process."""
+    """The totals over a fleet, or its members in one process: reports, errors, traffic and processor time."""
 
     reports: int
     held_out: int  # number of held-out ratings
@@ -71,7 +71,7 @@ class Outcome:
 
     @property
     def rmse_trained(self) -> float | None:
-        """The RMSE on held-out ratings of the user vectors that rounds trained; None without held-out ratings."""
+        """The RMSE on held-out ratings, if the trained user vectors predict them; None without held-out ratings."""
         return math.sqrt(self.squared_error_trained / self.held_out) if self.held_out else None
 
 
@@ -160,8 +160,8 @@ def _take_part(drivers: list[BlockingDriver], orders: Orders, pool: ThreadPoolEx
 def _errors(members: list[Member], drivers: list[BlockingDriver]) -> FloatArray:
     """Return prediction − rating for all held-out ratings, `(2, n_held_out)`.
 
-    Row 0 is for the predictions that devices show, row 1 for those of the user vectors that rounds trained, or again
-    those that devices show if the protocol trains no user vectors.
+    Row 0 has the predictions that devices show, which are clipped to the person's scale. Row 1 has the predictions of
+    the user vectors that the rounds trained; if the protocol trains none, it has those of row 0 before clipping.
     """
     first, public = drivers[0].session, _latest_public(drivers[0])
     position = {name: n for n, (name, _) in enumerate(first.store.catalogue())}

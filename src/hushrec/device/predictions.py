@@ -55,7 +55,7 @@ class Predictions:
         return client.recommend(ranked, count), self._session.budgets.from_unit(scores)
 
     def keep_list(self) -> None:
-        """Store the best items, for `last_list` until the next run predicts; call only inside `Store.change`."""
+        """Store this run's recommendations, to be shown in the next run; call only inside `Store.change`."""
         if self.are_possible:
             best, scores = self.recommend(KEPT_ITEMS)
             store = self._session.store

@@ -185,7 +185,10 @@ class Session:
         return STEPPED
 
     def _inbox(self, wait: float) -> Request:
-        """Return the request for the next message. It names the last report, which the server may have lost."""
+        """Return the request for the server's next message to this device.
+
+        It names this device's last report, so that a server that was restored from a backup notices if it lacks it.
+        """
         client = self._participant()
         last = ".".join(str(number) for number in _place(client.private_state()))
         done_with = max(client.done_with, self.store.get_json("given_up") or 0)  # needs no further report
@@ -194,7 +197,7 @@ class Session:
     def _provide(self, envelope: Envelope) -> Job:
         """Give the client the public table that a message refers to, from the store or else from the server.
 
-        A message that the device refuses replaces no public table.
+        The message is checked first: one that the device refuses cannot replace the public table.
         """
         client, message = self.client(), envelope.message
         client.check_order(envelope.address)
@@ -252,7 +255,7 @@ class Session:
             if reply.last_round > rounds:
                 raise RemoteProtocolError(
                     f"Hushrec-Last-Round must be at most {rounds}, the number of rounds of this run, got"
-                    f" {reply.last_round}."
+                    f" {reply.last_round}. Ask the operator."
                 )
             self._found_copy(reply.last_round)
 

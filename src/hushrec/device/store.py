@@ -196,7 +196,7 @@ class Store:
     def _scrub(self) -> None:
         """Truncate the write-ahead log, so that no byte of a replaced value stays in it; call only outside `change`.
 
-        The change is stored already and must not seem to have failed: an error here is left to the next change.
+        A database error is ignored, because the change itself is stored already; the next change truncates the log.
         """
         with contextlib.suppress(StorageError):
             self._rows("PRAGMA wal_checkpoint(TRUNCATE)")

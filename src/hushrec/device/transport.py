@@ -49,7 +49,7 @@ def tls_context(ca: Path | None) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=ca)
     except (OSError, ssl.SSLError):
-        raise ParameterError(f"--ca must name a readable PEM certificate, got {ca}.") from None
+        raise ParameterError(f"--ca must name a readable PEM certificate, got {ca}. Check the file.") from None
 
 
 class _Attempts:

@@ -49,7 +49,7 @@ class Place(_Body):
 
 
 class Look(Place):
-    """A server whose offer to fetch, and a privacy level that the person typed, to be explained."""
+    """A server whose offer the page shows, and a privacy level that the person typed and the reply explains."""
 
     own: Annotated[str | None, Field(max_length=40)] = None
 
@@ -92,7 +92,10 @@ class Page:
         self._changes = 0
 
     def state(self) -> dict[str, Any]:
-        """Return the header and ledger. The page reloads its lists when `changes` or `reported` has changed."""
+        """Return the data for the page's header and ledger, and the counters `changes` and `reported`.
+
+        The page reloads its lists when one of the counters has changed.
+        """
         device, part, status, statement = self.device, self.participation, self.device.status(), self.device.budget()
         has_own_epsilon = device.offer is not None and _takes_own_budget(device.offer)
         return {
@@ -157,7 +160,7 @@ class Page:
         self.participation.start() if choice.on else self.participation.stop()
 
     def levels(self, own: Annotated[str | None, Query(max_length=40)] = None) -> dict[str, Any]:
-        """Return the joined run's privacy levels, and `own`, which the person typed, with what a server can learn."""
+        """Return what a server can learn at each privacy level of the run, and at `own`, a level that was typed."""
         if self.device.offer is None:
             return {"levels": []}
         return _explain(self.device.offer, self.device.budgets, self.device.status().n_known, own)

@@ -31,7 +31,10 @@ def find_protocol(name: str) -> Protocol:
 
 
 def default_protocol(model: str | None) -> str:
-    """Return the protocol to use when none is given: the first of `DEFAULTS` that supports the model, or the first."""
+    """Return the name of the protocol to use when none is given: the first of `DEFAULTS` that supports the model.
+
+    If there is no model, or none of them supports it, return the first of `DEFAULTS`.
+    """
     supporting = [protocol.name for protocol in DEFAULTS if model is None or model in protocol.models]
     return (supporting or [DEFAULTS[0].name])[0]
 

@@ -122,11 +122,14 @@ class DeviceSide(ABC):
         return False
 
     def lacks(self, private: Private, message: Any) -> bool:
-        """Return whether the device must fetch another public table first; raise `RemoteProtocolError` to refuse."""
+        """Return whether the device must fetch another public table before it can reply to this message.
+
+        Raise `RemoteProtocolError` to refuse the message.
+        """
         return False
 
     def spent(self, state: State) -> dict[str, float]:
-        """Return the cost of this run so far that `ConfiguredProtocol.joining_costs` limits, by unit of the ledger."""
+        """Return the cost of this run so far, by unit of the ledger, in the units of `joining_costs`."""
         return {}
 
     def rest(self, state: State) -> State:
@@ -279,4 +282,7 @@ class ServerSide(ABC):
 
     @abstractmethod
     def close(self, address: Address, reports: Iterable[tuple[Name, Any]]) -> Inbox | RoundOver | NextAttempt:
-        """Close the open phase with these reports, sorted by sender; return the next messages, or how it ended."""
+        """Close the open phase with these reports, sorted by sender.
+
+        Return the messages of the next phase; `RoundOver` if the round has ended; or `NextAttempt` if it has failed.
+        """

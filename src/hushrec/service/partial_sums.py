@@ -1,8 +1,8 @@
 """Partial sums of masked tables: each worker process adds up, modulo 2³², the reports that it receives.
 
 When a phase closes, only a few sums are then left to add. A worker writes its partial sum in the transaction that
-stores the reports, together with the ids of their devices, so that the sum is correct even if the worker is killed. A
-partial sum with the report of a device that was revoked since is not used: its other reports are read one by one.
+stores the reports, together with the ids of their devices, so that the sum is correct even if the worker is killed. If
+a device is revoked, the partial sum that contains its report is not used: the other reports in it are read one by one.
 """
 
 from collections.abc import Iterator, Sequence
@@ -54,7 +54,10 @@ def _add(
 
 
 def read_given(connection: sa.Connection, address: Address) -> tuple[Reports, Sums]:
-    """Return the reports of one phase: the partial sums without revoked devices, after all other reports."""
+    """Return the reports of one phase: those that must be read one by one, and the partial sums of all others.
+
+    A partial sum that contains the report of a revoked device is left out, and its other reports are read one by one.
+    """
     names, covered, sums = set(read_names(connection, address)), set[str](), []
     for row in connection.execute(sa.select(parts).where(at(address, parts)).order_by(parts.c.number, parts.c.worker)):
         devices: list[str] = msgspec.msgpack.decode(row.devices)

@@ -122,7 +122,7 @@ class Registry:
         return sum(self._active_since.values())  # a short table, because this is called after every report
 
     def count_present(self, round_number: int, missed_rounds: int) -> int:
-        """Count the devices that may report in a round and were heard in it or the `missed_rounds` before."""
+        """Count the devices that may report in a round and sent a request in it or in the `missed_rounds` before it."""
         heard = sum(self._active_heard[n] for n in range(max(0, round_number - missed_rounds), self.round_number + 1))
         newcomers = sum(count for first, count in self._active_since.items() if first > round_number)
         return heard - newcomers

@@ -152,7 +152,8 @@ class Rounds(RunCopy):
         if (earlier := pending[0] if pending else self.server.reported.get(device.id)) is not None:
             if earlier != digest:
                 raise Refusal(
-                    "this device has already sent a different report in this phase, which counts.", code="reported"
+                    "this device has already sent a different report in this phase. The first report counts.",
+                    code="reported",
                 )
             if pending:
                 await asyncio.shield(pending[1])

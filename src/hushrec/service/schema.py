@@ -137,7 +137,10 @@ Migration = Callable[[sa.Connection], None]
 
 
 def _replace_tables(what: str, *tables: sa.Table) -> Migration:
-    """Return a migration that makes these tables anew; it refuses a database with a run, and says `what` run."""
+    """Return a migration that drops these tables and creates them again, empty.
+
+    If the database holds a run, the migration raises `StorageError`; `what` completes "the database holds a run …".
+    """
 
     def migrate(connection: sa.Connection) -> None:
         if connection.execute(sa.text("SELECT count(*) FROM run")).scalar():

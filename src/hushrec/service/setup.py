@@ -87,7 +87,7 @@ def prepare_run(storage: Storage, settings: TermsSettings, items: Items, *, run_
 
 
 def _begin_next(connection: sa.Connection, settings: TermsSettings, items: Items, before: sa.Row[Any]) -> None:
-    """Replace the stored run by the next, with the same key and token; workers that serve the old run end."""
+    """Replace the stored run by the next run, which keeps the server's key and admin token; the old workers end."""
     if settings.run != before.id + 1:
         raise ParameterError(
             f"run must be {before.id} for the run in this database, or {before.id + 1} to begin the next, got"

@@ -148,7 +148,7 @@ class Storage:
         return refusals
 
     async def first(self, work: Together, item: Any) -> Any:
-        """Run `work` on `item` before the waiting jobs, in one transaction with all items that wait for `work`."""
+        """Call `work` with all items that wait for it, in one transaction before other jobs; return `item`'s result."""
         return await asyncio.shield(self._submit(work, item=item, is_first=True))
 
     def _submit(self, work: Any, scrub: bool = False, **how: Any) -> "asyncio.Future[Any]":
@@ -217,7 +217,10 @@ def _rank(job: _Job | None) -> bool:
 
 
 def _group(job: _Job | None) -> object:
-    """Return the key under which adjacent jobs share a transaction: the `work` of jobs with an item, else the job."""
+    """Return a key; adjacent jobs with equal keys share a transaction.
+
+    The key of a job with an item is its `work`. A job without an item is its own key, and so shares with no other job.
+    """
     return job if job is None or job.item is None else job.work
 
 

@@ -159,10 +159,10 @@ def _notify(connection: sa.Connection) -> None:
 
 
 def write_run(connection: sa.Connection, offer: Offer, server: Server, now: float, **values: Any) -> int:
-    """Store the run after a phase has opened or a round has ended at time `now` (Unix seconds), with other `values`.
+    """Store the run after a phase has opened or a round has ended at time `now` (Unix seconds).
 
-    At the beginning of an attempt these are the offer, the state before it and the ids of the devices that it asks; at
-    the end of a round the offer and the state. Return the new version of the run's row.
+    The offer and the server's state are written at the end of a round, and at the beginning of an attempt together with
+    the ids of the devices that it asks. `values` are further columns to set. Return the new version of the run's row.
     """
     if server.stage is Stage.IDLE:
         values |= {**_between_rounds(offer, server.state()), "members": None}

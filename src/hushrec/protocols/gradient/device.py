@@ -45,7 +45,10 @@ MOST_LOST_DRAWS = 100_000  # epochs that a server can claim a device missed, at 
 
 @dataclass(frozen=True, eq=False)
 class Draws:
-    """The random draws of one device in one round. They never leave the device."""
+    """The random draws of one device in one round. They never leave the device.
+
+    Partners are the other items of the pairs that model `bpr` learns from; other models have none.
+    """
 
     selected: IntArray = field(repr=False)  # (n_selected,), ascending
     fake_errors: FloatArray = field(repr=False)  # one per unrated selected item, in the order of `selected`
@@ -103,7 +106,7 @@ class GradientDevice(DeviceSide):
         return bool(self._protocol.can_take_part(n_rated, self.n_items(private.state), self._model))
 
     def stored_values(self, values: FloatArray, private: Private, batch: int) -> tuple[FloatArray, list[Event]]:
-        """Return the values to store, in `isgld` with Laplace noise, once per rating, and the events to charge."""
+        """Return the values to store for new ratings, and the events to charge; `isgld` adds Laplace noise here."""
         rng, epsilon = private.randomness.stream(Purpose.RATING_NOISE, batch), self._protocol.rating_epsilon
         events: list[Event] = [] if epsilon is None else [RatingsPerturbed(epsilon)]
         return self._protocol.training_values(values, rng=rng), events

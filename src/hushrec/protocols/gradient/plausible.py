@@ -68,7 +68,10 @@ def check_item_vectors(round_number: int, vectors: Rows, n_items: int) -> None:
 
 
 def check_gradients(round_number: int, largest: float) -> None:
-    """Raise `RemoteProtocolError` if the server would refuse the `largest` |error| · ‖user vector‖ of all devices."""
+    """Raise `RemoteProtocolError` if a server would refuse a gradient of this round as too long.
+
+    `largest` is the maximum, over all gradients, of |error| · ‖user vector‖.
+    """
     if not largest <= LARGEST_GRADIENT:
         raise RemoteProtocolError(f"gradients must be plausible, but in round {round_number} some are too long.")
 
@@ -80,10 +83,10 @@ def check_finite(round_number: int, *vectors: Rows) -> None:
 
 
 def implausible_length(vectors: Rows) -> float | None:
-    """Return the length of the item vectors of `mf` relative to their initial length, if it is above 2; else None.
+    """Return the root mean squared norm of the vectors of `mf`, divided by its initial value; None if at most 2.
 
-    The initial vectors have a mean squared norm of 0.3² · 50 / 3 for any number of factors. Honest devices keep it
-    within a few percent (40 devices of ML-100K); hostile devices, or a step that is too large, do not.
+    The mean squared norm is initially 0.3² · 50 / 3 for any number of factors. With honest devices it stays within a
+    few percent of that (40 devices of ML-100K); with hostile devices, or a step that is too large, it does not.
     """
     ratio = float(np.sqrt(np.mean(np.square(row_norms(vectors)))) / (0.3 * math.sqrt(50 / 3)))
     return ratio if ratio > LONGEST_PLAUSIBLE else None

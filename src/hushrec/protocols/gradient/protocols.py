@@ -119,7 +119,7 @@ class GradientProtocol(ConfiguredProtocol):
         return GradientDevice(self, terms, model)
 
     def make_server(self, terms: Terms, model: MatrixFactorization, seed: int) -> GradientServer:
-        """Return the server of a simulated run; with few factors, devices may refuse its initial vectors."""
+        """Return the server of a simulated run; raise `ParameterError` if devices would refuse its initial vectors."""
         vectors = model.initial_items(terms.n_items, rng=SeededRandomness(seed).stream(Purpose.ITEM_VECTORS))
         if too_short(vectors, terms.n_items):
             raise ParameterError(

@@ -62,7 +62,7 @@ class Selection:
             raise ParameterError(f"profile_cap must be at least 1, got {self.profile_cap}.")
 
     def n_protected(self, n_rated: int) -> int:
-        """Return the number of ratings to calibrate for."""
+        """Return the number of ratings for which the selection is calibrated: the profile cap, or else `n_rated`."""
         return n_rated if self.profile_cap is None else self.profile_cap
 
     def spent(self, terms: Terms, rounds: int) -> float:
@@ -75,7 +75,10 @@ class Selection:
     def draw_permanent(
         self, rated: IntArray, terms: Terms, *, rng: RandomStream
     ) -> tuple[PermanentChoice, list[Event]]:
-        """Return new permanent bits and the event to charge; of more items than the cap, a random subset counts."""
+        """Draw new permanent bits; return them and the event to charge.
+
+        If more items are rated than the profile cap allows, a random subset of them counts as rated.
+        """
         assert terms.reports_per_client is not None
         n_protected = self.n_protected(len(rated))
         if len(rated) > n_protected:
@@ -92,9 +95,10 @@ class Selection:
 def calibrate_devices(
     selections: Sequence[Selection], rated_counts: IntArray, n_items: int, reports_per_client: float
 ) -> SelectionProbabilities[FloatArray]:
-    """Return the selection probabilities of all devices, `(n_devices,)` each; `selections` has one for all, or each.
+    """Return the selection probabilities of all devices, as arrays of shape `(n_devices,)`.
 
-    Raise `ParameterError` for a cap that is too large, and `ImpossibleBudget` if none meet the budget of a device.
+    `selections` has one entry for each device, or a single entry for all. Raise `ParameterError` for a profile cap that
+    is too large, and `ImpossibleBudget` if no probabilities exist for the budgets of a device.
     """
     for cap in {own.profile_cap for own in selections}:
         if cap is not None and cap >= n_items:

@@ -35,7 +35,10 @@ def selection_unit(profile_cap: int | None, rounds: str = ", over all rounds") -
 
 
 def ledger_unit(*, capped: bool) -> str:
-    """Return that phrase for a device's ledger; `capped` if every draw was calibrated for a profile cap."""
+    """Return the phrase that says what the budget of selections in a device's ledger covers.
+
+    `capped` says whether every draw of permanent bits was calibrated for a profile cap.
+    """
     return _selections("the public cap" if capped else None, ", over all rounds")
 
 
