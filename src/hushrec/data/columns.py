@@ -36,7 +36,7 @@ class Columns:
 
 
 def choose_columns(table: Table, spec: str | Sequence[str] | None, *, implicit: bool) -> Columns:
-    """Return the columns that `find_columns` finds, and that of times; raise `DataError` if a column is missing."""
+    """Return the columns that `find_columns` finds, and the times if any; raise `DataError` if a column is missing."""
     positions, has_header = find_columns(table, spec, implicit=implicit)
     body = table.without_first() if has_header else table
     if body.frame.is_empty():
@@ -240,7 +240,10 @@ def read_values(table: Table, column: pl.Series, scale: Scale | None) -> FloatAr
 
 
 def guess_scale(path: Path, values: FloatArray) -> Scale:
-    """Return the first usual scale that contains all values (the extremes suffice); raise `DataError` if none does."""
+    """Return the first usual scale, such as 1 to 5, that contains all `values`; raise `DataError` if none does.
+
+    It is enough to pass the smallest and the largest value.
+    """
     try:
         return Scale.guess(values)
     except DataError as error:
@@ -270,7 +273,7 @@ def kept_rows(pairs: pl.Series, mode: str) -> BoolArray | None:
 
 
 def first_repeat(pairs: pl.Series, keep: BoolArray) -> list[int]:
-    """Return the positions of two rows with the same pair; the second is the first row that `keep` leaves out."""
+    """Return the positions of two rows with the same pair: its first row, and the first row that `keep` leaves out."""
     again = int(np.flatnonzero(~keep)[0])
     return [int(np.flatnonzero(pairs.to_numpy() == pairs[again])[0]), again]
 
@@ -283,7 +286,7 @@ def mean_by_pair(pairs: pl.Series, values: FloatArray) -> FloatArray:
 
 
 def duplicate_error(path: Path, unit: str, first: int, second: int, count: int) -> DataError:
-    """Return the error for a file in which `count` rows repeat a pair, such as row `second` that of row `first`."""
+    """Return the error for a file with `count` repeated pairs; its message names one, in rows `first` and `second`."""
     return DataError(
         f"{path}, {unit} {second}: expected each (user, item) pair once, but this pair is also in {unit} {first};"
         f" {count} rows repeat an earlier pair. Pass --duplicates first, last or mean (in Python: duplicates=...) to"

@@ -102,7 +102,10 @@ def _from_columns(columns: Iterable[npt.NDArray[Any]]) -> pl.DataFrame:
 
 
 def _id_or_value(column: npt.NDArray[Any], role: str) -> Any:
-    """Return a column as polars input; ids (any `role` but rating) that are whole floats become integers: 4.0 is 4."""
+    """Return a column as polars input; ids that are whole floats become integers, so that 4.0 and 4 are the same id.
+
+    A column contains ids unless its `role` is "rating".
+    """
     if column.dtype.kind in "OUS":
         return [str(value) for value in column] if role != "rating" else [float(value) for value in column]
     if role != "rating" and column.dtype.kind == "f" and np.all(column == np.floor(column)):
@@ -111,7 +114,7 @@ def _id_or_value(column: npt.NDArray[Any], role: str) -> Any:
 
 
 def with_ratings(data: RatingTable, values: Any) -> pl.DataFrame:
-    """Return a frame of user, item and rating from scikit-learn's X, a table of pairs, and y, their ratings."""
+    """Return a frame of user, item and rating from a table of pairs (scikit-learn's X) and the pairs' ratings (y)."""
     users, items = read_pairs(data)
     given = np.asarray(values, dtype=np.float64)
     if given.shape != (len(users),):

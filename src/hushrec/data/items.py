@@ -107,7 +107,8 @@ def _encode(path: Path, columns: list[pl.Series]) -> pl.DataFrame | None:
     names = [column.name for column in encoded]
     if len(set(names)) != len(names):
         raise DataError(
-            f"{path}, line 1: expected column names that differ from every NAME=CATEGORY of other columns. Rename one."
+            f"{path}, line 1: expected different attribute names, but a column has the name NAME=CATEGORY of a"
+            " category in another column. Rename it."
         )
     return pl.DataFrame(encoded) if encoded else None
 

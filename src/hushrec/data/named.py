@@ -1,4 +1,4 @@
-"""The named data sets (sources, licences, folders, download, people), and summary statistics of any ratings."""
+"""The named data sets: their licences, how to find and download their files; and summary statistics of any ratings."""
 
 import os
 import shutil
@@ -182,7 +182,10 @@ def get(
 
 
 def _unpack(entry: NamedSet, archive: Path, folder: Path) -> Path:
-    """Unpack only the files in the archive's folder named after the set, so that no path leads elsewhere."""
+    """Unpack the archive's files in the folder named after the set, and no others; return the path of that folder.
+
+    So an archive cannot write files anywhere else.
+    """
     with zipfile.ZipFile(archive) as content:
         names = content.namelist()
         if not any(file in names for file in entry.ratings_files):

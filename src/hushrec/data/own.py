@@ -14,10 +14,10 @@ def read_own_ratings(path: Path) -> dict[str, float]:
 
 
 def read_own_profile(path: Path, items: Collection[str], scale: Scale) -> dict[str, float] | list[str]:
-    """Return one person's ratings by item, for a run; from a file with one column, return the list of items instead.
+    """Return the ratings in a file by item or, if the file has only one column, the list of items.
 
-    Items and ratings must be among `items` and on `scale`, those of the run; otherwise raise `DataError`. The first
-    line of a file with one column is a header if it is a known name of item columns, such as `item`.
+    `items` and `scale` are those of a run; raise `DataError` for another item, or a rating off the scale. The first
+    line of a file with one column is a header if it is a usual name of an item column, such as `item`.
     """
     from hushrec.data.columns import role_of
 

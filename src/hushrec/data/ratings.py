@@ -136,7 +136,8 @@ class Ratings:
                 raise DataError(f"{what} must have one entry for each of {self.n_items} items, got {len(rows)}.")
         if self.catalogue is not None and self.n_items not in (len(self.catalogue.places), len(self.catalogue.ids)):
             raise DataError(
-                "catalogue must have a position for each item of the ratings, but has another number of positions."
+                f"catalogue must have a position for each of {self.n_items} items of the ratings, got"
+                f" {len(self.catalogue.places)} positions."
             )
         for array in (self.users, self.items, self.values, self.times):
             if array is not None:

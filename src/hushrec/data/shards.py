@@ -153,7 +153,8 @@ class Shards:
             ) from None
         if found.get("format") != FORMAT:
             raise DataError(
-                f"{self.folder} must have format {FORMAT!r}. Write it again with `hushrec data shard DATA OUT`."
+                f"{self.folder} must have format {FORMAT!r}, but was written by another version of hushrec. Write it"
+                " again with `hushrec data shard DATA OUT`."
             )
         return found
 

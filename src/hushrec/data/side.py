@@ -41,7 +41,7 @@ def side_columns(ratings: Ratings, wanted: str | None = None) -> FloatArray | No
 
 
 def machine_columns(ratings: Ratings, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of model `fm` that describe items: columns for the attributes named in its options."""
+    """Return the keyword argument `attributes` of model `fm`: columns for the attributes that its options name."""
     return {"attributes": side_columns(ratings, options["attributes"])}
 
 

@@ -189,7 +189,11 @@ def _make_world(shape: Shape) -> _World:
 
 
 def _draw_activity(rng: np.random.Generator, shape: Shape) -> IntArray:
-    """Return the number of ratings of each user: a minimum, plus a share by log-normal weight up to a maximum."""
+    """Return the number of ratings of each user.
+
+    Everybody has the same minimum. All other ratings are shared out in proportion to log-normal weights, up to a
+    maximum per user.
+    """
     most = max(int(MOST_OF_ITEMS * shape.n_items), -(-shape.n_ratings // shape.n_users))
     fewest = min(FEWEST_PER_USER, shape.n_ratings // shape.n_users)
     weights = np.exp(ACTIVITY_SPREAD * rng.standard_normal(shape.n_users))

@@ -116,7 +116,7 @@ class Shape(NamedTuple):
 
 
 def _tables(path: Path, blocks: Iterator[Block], at_once: int | None, *, one_column: bool) -> Iterator[Table]:
-    """Yield a table for each block of text; use `csv` from the first block on in which quotes are needed."""
+    """Yield one table per block of text; from the first block that needs quotes on, yield from `_quoted_tables`."""
     shape: Shape | None = None
     for block in blocks:
         data, line = block
@@ -184,13 +184,16 @@ def _single_character_separator(path: Path, data: bytes) -> tuple[bytes, str]:
     for separator in ("\t", STAND_IN):
         if separator.encode() not in data:
             return data.replace(b"::", separator.encode()), separator
-    raise DataError(f"{path} must have one separator, but has `::`, tabs and control characters. Save it as CSV.")
+    raise DataError(f"{path} must not contain tabs and U+001F if fields are separated by `::`. Save it as CSV.")
 
 
 def _quoted_tables(
     path: Path, blocks: Iterator[Block], separator: str, shape: Shape | None, at_once: int | None
 ) -> Iterator[Table]:
-    """Yield the tables of text in which quotes are needed; `shape` is that of earlier blocks, or None."""
+    """Yield tables from text that needs quotes, read with the module `csv`.
+
+    `shape` is the form of the file if an earlier block has determined it, otherwise None.
+    """
     first = next(blocks)
     next_line = first.first_line
     texts = (line for block in chain([first], blocks) for line in block.data.decode("utf-8").split("\n"))

@@ -63,7 +63,10 @@ class DataTable(_Table):
 
 
 class SplitTable(_Table):
-    """The table `[splits]`: seeds from `first` on; `validation` trains and measures within each training part."""
+    """The table `[splits]`: `count` splits with the seeds `first`, `first` + 1, …
+
+    With `validation`, runs train and measure within the training part of each split, never on the test part.
+    """
 
     count: int = Field(ge=1)
     first: int = Field(default=0, ge=0)
@@ -190,7 +193,10 @@ def _plan(number: int, chosen: dict[str, Any], seed: int, validation: bool) -> P
 
 
 def _groups(place: str, settings: Settings, chosen: dict[str, Any]) -> tuple[GroupTable, ...]:
-    """Return the groups of a curve; raise if the protocol lacks their budgets, or if the curve sets budgets itself."""
+    """Return the budget groups of a curve, or () if it has none.
+
+    Raise `ParameterError` if the protocol has no such budgets, or if the curve also sets a budget outside the groups.
+    """
     if "groups" not in chosen:
         return ()
     budgets = set(GroupTable.model_fields) - {"share"}

@@ -122,7 +122,7 @@ def make_problems(grid: Grid, runs: Sequence[RunSettings]) -> list[GradientProbl
 
 
 def _training_problem(grid: Grid, run: RunSettings, protocol: Any, first: GradientProblem | None) -> GradientProblem:
-    """Return the training problem of one run, on the arrays of `first`, the first problem on its split, if given."""
+    """Return the training problem of a run; it shares arrays with `first`, an earlier problem on its split, if any."""
     if first is not None and _differs_in_protocol_alone(run, first):
         own = replace(first, protocols=[protocol])
         counts = own.rated_counts[own.active_users]
@@ -229,7 +229,10 @@ def _batches(grid: Grid, missing: Sequence[int], fitting: int, splits_at_once: i
 
 
 def bytes_needed(grid: Grid, n_runs: int) -> float:
-    """Return how many bytes `n_runs` runs of `mf` read: per round, training values twice and permanent bits once."""
+    """Return how many bytes `n_runs` runs of model `mf` read from memory in all rounds.
+
+    For every pair of user and item, a round reads the training value (4 bytes) twice and one byte of permanent bits.
+    """
     return float(9 * grid.n_users * grid.n_items * n_runs * grid.runs[0]["rounds"])
 
 
@@ -264,7 +267,10 @@ def is_measured(round_number: int, rounds: int, every: int) -> bool:
 
 
 def _measure(batch: Any, placed: Any) -> FloatArray:
-    """Return the metrics of every run of a `GpuBatch` on its held-out ratings `placed`, `(n_runs, n_metrics)`."""
+    """Return the test metrics of every run of `batch`, a `GpuBatch`, as an array `(n_runs, n_metrics)`.
+
+    `placed` is the result of `GpuBatch.place_held_out`: the held-out ratings on the GPU.
+    """
     if not batch.from_pairs:
         return np.asarray(batch.held_out_errors(placed))
     with np.errstate(divide="ignore", invalid="ignore"):  # from runs that diverged

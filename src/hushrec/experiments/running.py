@@ -231,7 +231,7 @@ def _check_grid(plans: Sequence[Plan]) -> None:
         )
     if any(plan.settings.options.get("no_fallback") is False for plan in plans):
         raise ParameterError(
-            "no_fallback must be true on engine gpu, which always predicts from vectors. Set no_fallback = true."
+            "no_fallback must be true on engine gpu, which makes no cold-start predictions. Set no_fallback = true."
         )
     shared = {
         (plan.settings.model, *(plan.settings.options.get(name) for name in ("factors", "rounds", "at_least")))

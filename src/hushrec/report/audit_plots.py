@@ -10,7 +10,10 @@ Points = Sequence[Mapping[str, float | None]]
 
 
 def roc_plot(false_rates: Sequence[float], curves: Mapping[str, Sequence[float]]) -> Drawing:
-    """Plot ROC curves, true-positive rates by name, with a logarithmic axis: small false-positive rates matter most."""
+    """Plot ROC curves with a logarithmic x axis, because small false-positive rates matter most.
+
+    `curves` has the true-positive rates of each attack by name, one for each of `false_rates`.
+    """
     with new_axes(WIDTH, HEIGHT) as (figure, axes):
         axes.plot(false_rates, false_rates, color=MUTED, linewidth=1, label="chance")
         for number, (name, true_rates) in enumerate(curves.items()):
@@ -90,7 +93,7 @@ def _places(points: Points, across: str) -> tuple[list[float], list[str]]:
 
 
 def _logarithmic(axes: Any, places: Sequence[float], labels: Sequence[str] | None = None) -> None:
-    """Make the x axis logarithmic, with ticks at `places` only; default labels are plain numbers: 1, 100, 10⁴."""
+    """Make the x axis logarithmic, with ticks at `places` only; default labels are numbers such as 1, 100 or 10⁴."""
     axes.set_xscale("log")
     axes.set_xticks(list(places), labels or [_plain(place) for place in places])
     axes.set_xticks([], minor=True)

@@ -70,7 +70,7 @@ def recovered(record: Record, protocol: str) -> dict[str, Recovered]:
 
 
 def leakage_record(points: Sequence[Point], lines: Mapping[str, float], about: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a plot as a record for a JSON file: its points, its lines, and `about`, which describes data and runs."""
+    """Return a record for a JSON file with the points and lines of `leakage_plot`, and the entries of `about`."""
     return {**about, "points": [asdict(point) for point in points], "lines": dict(lines)}
 
 

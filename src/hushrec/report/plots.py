@@ -32,7 +32,7 @@ class Drawing(str):
 
 
 def curves(study: Study) -> Drawing:
-    """Plot the metric of every setting by round, in a band from its lowest to its highest value over the seeds."""
+    """Plot the mean metric of every setting by round, with a band from its lowest to its highest value over seeds."""
     with new_axes(WIDTH, HEIGHT) as (figure, axes):
         _baseline_lines(study, axes, upright=False)
         for number, setting in enumerate(setting for setting in study.settings if setting.curve):
@@ -105,7 +105,10 @@ def name_lines(
     step: float = 0.045,
     size: float = 7.5,
 ) -> None:
-    """Write the names of lines to the right of the axes; close ones are moved `step` of the y axis `window` apart."""
+    """Write the names of horizontal lines to the right of the axes.
+
+    Names that would overlap are moved apart by the fraction `step` of the y axis, whose limits are `window`.
+    """
     taken = -float("inf")
     for name, at in sorted(lines.items(), key=lambda line: line[1]):
         taken = max(at, taken + step * (window[1] - window[0]))

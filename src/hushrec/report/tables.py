@@ -99,7 +99,7 @@ def _baseline_row(
 
 
 def _group_rows(study: Study, setting: Setting, shown: list[str]) -> list[tuple[float, Row]]:
-    """Return the error and the row of each budget group of a setting; empty without groups."""
+    """Return the mean metric and the table row of each budget group of a setting; empty without groups."""
     rows = []
     for group, measure in setting.groups.items():
         mean, name = setting.mean(measure), f"{setting.label}: people at {group}"

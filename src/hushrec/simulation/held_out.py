@@ -32,7 +32,8 @@ def held_out_metrics(
 
     `own` holds the training ratings. `users` and `items` are positions in the run's data, or -1 if unknown in training.
     `values` and `predicted` are on the file's scale; `predicted` is None for a model that ranks. The ranking metrics
-    leave out rows that no list could contain and, for a model that predicts ratings, ratings below the upper quarter.
+    leave out rows whose user or item is unknown, and items that the user rated in training. For a model that predicts
+    ratings, they also leave out ratings below the upper quarter of the scale.
     """
     errors = {} if predicted is None or values is None else rating_metrics(predicted, values)
     liked = np.ones(len(users), dtype=np.bool_)
@@ -45,7 +46,7 @@ def held_out_metrics(
 def row_aucs(predictor: Predictor, own: Profiles, users: IntArray, items: IntArray) -> FloatArray:
     """Return, for each test row, the AUC of its item among all items that its user did not rate in training.
 
-    It is NaN for a row that no list could contain.
+    The AUC is NaN if the user or the item is unknown, or if the user rated the item in training.
     """
     known = _may_be_listed(own, users, items)
     found = np.full(len(users), np.nan)

@@ -30,7 +30,10 @@ class Stored:
 
 
 class DiskCrew:
-    """A `Crew` that computes one part after the other in this process, each with about `ratings_at_once` ratings."""
+    """A `Crew` (a pool of workers) in this process: it computes one part after the other, to save memory.
+
+    A part has about `ratings_at_once` ratings.
+    """
 
     def __init__(self, scratch: Path, ratings_at_once: int = RATINGS_AT_ONCE) -> None:
         self._scratch, self._ratings_at_once = scratch, ratings_at_once

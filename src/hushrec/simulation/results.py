@@ -176,7 +176,7 @@ class Result:
         return [(self.item_ids[other], self._title(int(other)), float(alike[other])) for other in best]
 
     def _reasons(self, item: str | int, rated: IntArray, values: FloatArray, n: int, *, valued: bool) -> list[Reason]:
-        """Return the reasons of `explain` from a person's items and values; without `valued`, they show no ratings."""
+        """Return the result of `explain` for a person's items and ratings; `Reason.rating` is None unless `valued`."""
         _check_count(n)
         alike = self.predictor.likeness(_index_of(item, self.item_ids, "item"))
         lowest = values.mean() if self.predicts_ratings and len(values) else self._least_action
@@ -241,7 +241,7 @@ class Result:
         return items[order], self.scale.to_unit(values[order])
 
     def save(self, folder: str | Path, *, replace: bool = False) -> None:
-        """Write this result to a run folder, from which `load` reads it; it must be new or empty unless `replace`.
+        """Write this result to a run folder, for `load`; without `replace`, the folder must be new or empty.
 
         `run.json` is removed first and written last, so that its presence marks a complete folder. Use `replace` for a
         folder that this run has reserved: it may hold the run's checkpoints and files of an interrupted run.

@@ -165,7 +165,10 @@ class Run:
         self.seconds = 0.0
 
     def begin_again(self, tried: list[dict[str, float]]) -> None:
-        """Reset the run with a smaller step than the last of those at which it diverged, if it did."""
+        """Reset the run, with a smaller step than the last one in `tried`; do nothing if `tried` is empty.
+
+        `tried` lists the steps at which the run has diverged, and the round in which it did.
+        """
         if tried:
             self.tried = tried
             self.settings = self.settings.replace(step=tried[-1]["step"] / SMALLER)

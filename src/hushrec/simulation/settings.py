@@ -74,7 +74,7 @@ def nested(settings: Mapping[str, Any]) -> ModelSettings:
 
 
 def declared_options() -> dict[str, Option]:
-    """Return the options of all models and protocols by name; of several with one name, the first."""
+    """Return the options of all models and protocols by name; if several have the same name, the first one counts."""
     found: dict[str, Option] = {}
     for options in (*(model.options for model in MODELS.values()), *(one.options for one in PROTOCOLS.values())):
         for option in options:
@@ -83,7 +83,7 @@ def declared_options() -> dict[str, Option]:
 
 
 def default_model(protocol: str | None, *, has_values: bool) -> str:
-    """Return the default model of a protocol: its first or, for data without values, the first one that ranks."""
+    """Return the first of a protocol's models or, for data without rating values, the first one that ranks items."""
     models = find_protocol(default_protocol(None) if protocol is None else protocol).models
     ranking = [name for name in models if find_model(name).predicts == "ranking"]
     return models[0] if has_values or not ranking else ranking[0]
@@ -98,7 +98,7 @@ def unknown_setting(given: Iterable[str], known: Iterable[str]) -> ParameterErro
 
 
 class Settings:
-    """Everything that defines a run except its data; the help of `COMMON` and of the options explains each setting.
+    """Everything that defines a run except its data. The help of `hushrec train` explains each setting.
 
     `given` holds the options of model and protocol that were set; all others have their defaults. An option that
     neither the model nor the protocol uses is refused.

@@ -36,7 +36,10 @@ def _fifth(n_ratings: int, seed: int) -> BoolArray:
 
 @lru_cache(maxsize=1)
 def _places(n_ratings: int, seed: int) -> IntArray:
-    """Return the position of each row in a random order of all rows; `leave_one_out` holds out each person's first."""
+    """Return the position of each row in a random order of all rows.
+
+    `leave_one_out` holds out the row of each person that comes first in this order.
+    """
     places = np.empty(n_ratings, np.int64)
     places[np.random.default_rng(seed).permutation(n_ratings)] = np.arange(n_ratings)
     return places
@@ -55,7 +58,10 @@ class ShardPart:
     public: AnyProblem | None = None  # the training problem without ratings
 
     def read(self) -> tuple[IntArray, IntArray, FloatArray, BoolArray]:
-        """Return users (from 0), items, values on the file's scale (1 in a ranking), and which rows are test rows."""
+        """Return users, items, values and a mask of the test rows, each with one entry per rating.
+
+        Users count from 0 in this part. Values are on the file's scale, or 1 for a model that ranks.
+        """
         own = self.shards.read(self.first, self.stop)
         users = np.repeat(np.arange(self.stop - self.first), np.diff(own.starts))
         values = np.ones(len(users)) if self.scale is None or own.values is None else own.values

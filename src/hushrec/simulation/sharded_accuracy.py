@@ -73,7 +73,7 @@ class Accuracy:
 
 
 def right_side(worker: Any, seen: Seen) -> FloatArray:
-    """Return this part's contribution to the right side of the linear system for item biases (see `item_biases`).
+    """Return this part's contribution to the right side of the linear system in `Accuracy.item_biases`.
 
     For each item i it is the sum over raters u of d_ui − Σ_j d_uj / (n_u + λ), where d is a rating minus the mean.
     """
@@ -83,18 +83,24 @@ def right_side(worker: Any, seen: Seen) -> FloatArray:
 
 
 def pull_of_people(worker: Any, biases: FloatArray) -> FloatArray:
-    """Return Σ_u Σ_j b_j / (n_u + λ) for each item, over this part's raters u of the item and all their items j."""
+    """Return the part's contribution to the sum Σ_u Σ_j b_j / (n_u + λ) in `Accuracy.item_biases`, for each item.
+
+    u are the people of this part who rated the item, and j all items that u rated; b are the `biases`.
+    """
     problem: AnyProblem = worker.part.load()
     return np.bincount(problem.items, _spread(problem, biases[problem.items]), problem.n_items).astype(np.float64)
 
 
 def _spread(problem: AnyProblem, values: FloatArray) -> FloatArray:
-    """Return, for each rating, the `own_sums` of the person who gave it."""
+    """Return, for each rating, the number that `own_sums` returns for the person who gave it."""
     return np.repeat(own_sums(problem, values), problem.rated_counts)
 
 
 def own_sums(problem: AnyProblem, values: FloatArray) -> FloatArray:
-    """Return, for each person, the sum of their `values`, one per rating, over (number of ratings + `BIAS_PENALTY`)."""
+    """Return, for each person, the sum of `values` over their ratings, divided by (number of ratings + `BIAS_PENALTY`).
+
+    `values` has one number for each rating of the problem.
+    """
     who = np.repeat(np.arange(problem.n_users), problem.rated_counts)
     return np.asarray(np.bincount(who, values, problem.n_users) / (problem.rated_counts + BIAS_PENALTY))
 

@@ -72,7 +72,7 @@ class _Task:
     split: Split
 
     def training(self) -> tuple[IntArray, IntArray, FloatArray]:
-        """Return users, items and values of the training part: from 1 to 5, as on every device, or 1 in a ranking."""
+        """Return users, items and values of the training part; values are from 1 to 5, or all 1 in a ranking task."""
         rows, values, scale = self.split.train, self.ratings.values, self.ratings.scale
         unit = np.ones(len(rows)) if values is None or scale is None else scale.to_unit(values[rows])
         return self.ratings.users[rows], self.ratings.items[rows], unit
@@ -82,7 +82,7 @@ class _Task:
         return Profiles.of(*self.training(), self.ratings.n_users, self.ratings.n_items)
 
     def list_metrics(self, predictor: Predictor) -> Metrics:
-        """Return precision, recall and NDCG at 10 of the lists of `recommend`, unless `metrics` measures lists."""
+        """Return precision, recall and NDCG at 10 of the lists of `recommend`; empty for a ranking task."""
         return {}
 
 
@@ -211,7 +211,10 @@ def rating_task(ratings: Ratings, split_seed: int, *, final: bool = False) -> Ra
 def ranking_task(
     ratings: Ratings, split_seed: int, at_least: float | None = None, *, final: bool = False
 ) -> RankingTask:
-    """Return the task for models that rank items, of the ratings from `at_least` up; with `final`, none is held out."""
+    """Return the task for models that rank items; ratings below `at_least` are left out.
+
+    With `final`, nothing is held out.
+    """
     ratings = without_values(ratings, at_least)
     split = everything(ratings.n_ratings) if final else leave_one_out(ratings, split_seed)
     if len(split.test) == 0 and not final:
@@ -223,7 +226,7 @@ def ranking_task(
 
 
 def without_values(ratings: Ratings, at_least: float | None = None) -> Ratings:
-    """Return the ratings, or those of `at_least` and above, without values; users and items keep their positions."""
+    """Return the ratings without values; ratings below `at_least` are left out, and users and items keep positions."""
     if ratings.values is None or ratings.scale is None:
         if at_least is not None:
             raise ParameterError("at_least must not be given for a file without rating values. Leave it out.")

@@ -63,7 +63,10 @@ class TrainingProblem(Generic[ModelT, ProtocolT, TermsT]):
         return _active(self.rated_counts, self.n_items, self.model, self.protocols)
 
     def budget(self, rounds: int, losses: Mapping[str, FloatArray]) -> dict[str, Any]:
-        """Return the budget statement of a result after `rounds` rounds; `losses` are measured, by name and user."""
+        """Return the entry `budget` of a run's result after `rounds` rounds.
+
+        `losses` are the costs that the engine measured, by name; each array has one number per user.
+        """
         active = self.active_users
         own = self.protocols if len(self.protocols) == 1 else [self.protocols[user] for user in active]
         measured = {name: values[active] for name, values in losses.items()}

@@ -108,7 +108,8 @@ class Attempt:
     def close(self, reports: Iterable[tuple[bytes, Any]]) -> None:
         """Close the current phase with these reports; raise `AttemptFailed` if every cohort fails.
 
-        A report that is refused counts as missing. `check` accepted it when it was stored, perhaps in an older version.
+        A report that is refused counts as missing. This can happen after an update of the server: the older version
+        accepted and stored the report.
         """
         for device, message in reports:
             with suppress(RemoteProtocolError):

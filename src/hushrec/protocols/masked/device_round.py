@@ -226,9 +226,10 @@ class DeviceRound:
 def check_announcement(
     message: Announcement, terms: MaskedTerms, run_id: str, server_key: bytes, last: tuple[int, int]
 ) -> None:
-    """Raise `RemoteProtocolError` for an announcement that a device refuses, whatever its public table.
+    """Raise `RemoteProtocolError` if run, signature, terms or round of an announcement are not acceptable to a device.
 
-    `last` is the (round, attempt) of the latest announcement that the device replied to.
+    The hash of the public table is not checked here. `last` is the (round, attempt) of the latest announcement that
+    the device replied to.
     """
     if message.run_id != run_id or not message.is_signed_by(server_key):
         raise RemoteProtocolError(

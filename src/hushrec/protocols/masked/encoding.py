@@ -54,7 +54,10 @@ class BlockCode:
         return self.clip / self.clip_units
 
     def event(self, cohort: Cohort, fraction: float = 1.0) -> BlockSent:
-        """Return the budget event of a device that sends this block; only the noise of honest devices counts."""
+        """Return the budget event of a device that sends this block; only the noise of honest devices counts.
+
+        `fraction` multiplies the largest norm of the block; it is below 1 for a person with a smaller budget.
+        """
         distance = 0.0
         if self.share_variance:
             per_number = cohort.honest * discrete_gaussian(self.share_variance).distance
@@ -75,8 +78,8 @@ def code_block(size: int, clip: float, share: float, *, mu: float, cohort: Cohor
     limit = norm_bound(coarse, size) if coarse else 0
     if coarse == 0 or limit > (LARGEST_ROUNDING_COST * coarse) ** 2:
         raise ParameterError(
-            f"devices of a cohort must be fewer for a block of {size} numbers, or sums modulo 2^32 would overflow, got"
-            f" {cohort.devices}. Split the cohort."
+            f"cohort must have fewer than {cohort.devices} devices to add up blocks of {size} numbers modulo 2^32"
+            " without overflow. Split the cohort."
         )
     return BlockCode(size, float(clip), coarse, limit, share_variance(limit, mu, share, cohort))
 

@@ -1,4 +1,4 @@
-"""What the masked protocol asks of a model: `Learner`, by which a server learns from sums, and `Learning`, all else."""
+"""Base classes of models in the masked protocol: `Learner` learns on the server, `Learning` has all other functions."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence

@@ -57,7 +57,10 @@ class DiscreteGaussian:
 
 
 def summed_noise(share_variance: int, devices: int) -> DiscreteGaussian:
-    """Return a sampler of the summed noise of all devices at once, for simulations."""
+    """Return a sampler of the sum of the noise of `devices` devices, each of variance `share_variance`.
+
+    Simulations use it to draw the noise of all devices at once.
+    """
     if share_variance == 0 or devices == 0:
         return discrete_gaussian(0)
     law = discrete_gaussian(share_variance * devices)

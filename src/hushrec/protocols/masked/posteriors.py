@@ -157,7 +157,11 @@ def pool(estimates: list[FloatArray], variances: list[FloatArray]) -> tuple[Floa
 
 
 class RowNoise(NamedTuple):
-    """The covariance of the noise in the row of each item j: Σ_j = a_j G + b_j H, a matrix of size K × K."""
+    """The K × K covariance of the error in the row of each item j: Σ_j = a_j G + b_j H.
+
+    a (`private`) and G (`private_shape`) describe the noise added for privacy; b (`sampling`) and H (`sampling_shape`)
+    describe the sampling noise of the ratings.
+    """
 
     private: FloatArray  # a_j: noise added for privacy, (n_items,)
     private_shape: FloatArray  # G, (K, K)

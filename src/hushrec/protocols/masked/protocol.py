@@ -235,7 +235,7 @@ class Masked(ConfiguredProtocol):
     def ledger_statement(self, ledger: Ledger) -> dict[str, Any]:
         """Return what one device has spent on the tables of all runs, the unit, and what is not covered.
 
-        The default δ is allowed for runs of up to 100,000 devices.
+        ε is computed at the option `delta`, by default 10⁻⁶, which is small enough for runs of up to 100,000 devices.
         """
         spent: TableAccountant = ledger["table"]
         limit, delta = ledger.limit("table") or 0.0, self.delta or LEDGER_DELTA

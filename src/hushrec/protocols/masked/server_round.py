@@ -184,8 +184,8 @@ class ServerRound:
         """
         if self.phase is not Phase.TABLE or not all(map(self.is_asked, devices)) or total.shape != self._total.shape:
             raise LocalProtocolError(
-                f"total must be the sum of tables of devices that are asked, in phase table and of shape"
-                f" {self._total.shape}, got shape {total.shape} in phase {self.phase.value}."
+                f"the phase must be table, all devices must be asked, and total must have shape {self._total.shape},"
+                f" got phase {self.phase.value} and shape {total.shape}."
             )
         senders = {self._positions[device] for device in devices}
         if len(senders) < len(devices) or senders & self._arrived.keys():
@@ -194,11 +194,11 @@ class ServerRound:
         self._arrived |= dict.fromkeys(senders, True)
 
     def close(self) -> None:
-        """Close the current phase and enter the next; raise `AttemptFailed` if that is impossible.
+        """Close the current phase and enter the next; raise `AttemptFailed` if the attempt cannot continue.
 
-        In most cases too few devices have reported. In phase KEYS, devices that use a key of another device are left
-        out, and are culprits. An error that a peer caused ends the attempt too: otherwise each try to close the phase
-        would raise it. When the attempt ends, the shares that devices sent and revealed are deleted.
+        The usual reason is that too few devices have reported. A `RemoteProtocolError` also ends the attempt,
+        because every further call would raise it again. In phase KEYS, devices that use a key of another device are
+        left out, and are culprits. When the attempt ends, the shares that devices sent and revealed are deleted.
         """
         if self.phase not in EXPECTED:
             raise LocalProtocolError(f"close must not be called after the attempt has ended ({self.phase.value}).")

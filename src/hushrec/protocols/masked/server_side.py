@@ -240,9 +240,9 @@ class MaskedServer(ServerSide):
     def _suspect(self, spoiled: Sequence[ServerRound], good: Sequence[ServerRound]) -> None:
         """Update the suspects after a round with these implausible (`spoiled`) and plausible (`good`) cohorts.
 
-        Suspects that are in no spoiled sum are cleared, unless that clears all of them: then the devices in the spoiled
-        sums become the suspects. Suspects that are in a good sum are cleared, unless that clears all of them, because a
-        hostile device may sometimes send an honest table.
+        If there are spoiled sums, suspects that are in none of them are cleared. If no suspect is left then, all
+        devices in the spoiled sums become suspects. Last, suspects in a good sum are cleared, unless that would clear
+        all of them, because a hostile device may sometimes send an honest table.
         """
         members = self._members(spoiled)
         if members:

@@ -30,9 +30,10 @@ class Popularity(NamedTuple):
 
 
 def count_sum(noisy: DecodedSum, share: float, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the noisy count of each item over all devices, from the sum over the fraction `share` that reported.
+    """Return the noisy count of each item, scaled up to all devices, and the variance of its noise.
 
-    `weights` are the item weights that devices multiplied their counts by.
+    `noisy` is the sum over the fraction `share` of the devices. `weights` are the item weights that devices multiplied
+    their counts by.
     """
     deviations = np.maximum(deviation_of(noisy) / (share * weights), SMALLEST_DEVIATION)
     return noisy.values / (share * weights), deviations**2

@@ -80,7 +80,7 @@ class MaskedTerms:
         return digest(TERMS_LABEL, *self._parts())
 
     def table_size(self, round_number: int) -> int:
-        """Return the number of integers in a table of this round, from 1 on; refuse a round that the plan lacks."""
+        """Return the number of integers in a round's table; raise `RemoteProtocolError` if there is no such round."""
         if not 1 <= round_number <= len(self.priced.codes):
             raise RemoteProtocolError(f"round_number must be from 1 to {len(self.priced.codes)}, got {round_number}.")
         return sum(code.size for code in self.priced.codes[round_number - 1])

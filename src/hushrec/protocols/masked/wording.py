@@ -17,7 +17,7 @@ def protects(budget: Budget) -> str:
 
 
 def numbers(budget: Budget) -> list[str]:
-    """Return phrases with the numbers of a budget: ε and δ, ε for a replaced profile, and ε by zCDP alone."""
+    """Return two phrases: ε and δ, with the ε for a replaced profile; and the ε by zero-concentrated privacy alone."""
     rounds = f"{budget['rounds']} round" if budget["rounds"] == 1 else f"{budget['rounds']} rounds"
     whole = f"ε = {_epsilon(budget, 'epsilon')} (δ = {float(budget['delta']):g}, {rounds})"
     return [

@@ -174,7 +174,11 @@ class AudienceLearner(Learner[Learned]):
         return self._place(learned)
 
     def _place(self, learned: Learned) -> Learned:
-        """Return `learned` with what scores need: `places` in the kernel, the density there (`crowd`) and features."""
+        """Return `learned` with the arrays from which scores are computed.
+
+        `places` are the coordinates of the items, `crowd` is the density of everybody's items there, and `features`
+        are the principal components of the item columns.
+        """
         from hushrec.models.audience import crowd_density
 
         counts = learned.counts

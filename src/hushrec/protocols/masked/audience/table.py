@@ -64,7 +64,7 @@ class AudienceTable:
 
     @property
     def description(self) -> Description:
-        """The parameters of the descriptions of people whose means are `audiences`; scores use them."""
+        """The parameters of the descriptions that `audiences` are means of; scores use the same parameters."""
         return Description(self.rows, self.base, self.slope, _SHAPE)
 
 

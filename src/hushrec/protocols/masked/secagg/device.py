@@ -53,7 +53,10 @@ class Secrets:
 
 
 class SealedShare(NamedTuple):
-    """A device's shares of its mask key and seed for one neighbour: encrypted, and committed to for the server."""
+    """A device's shares of its mask key and seed for one neighbour: encrypted, with a hash of each for the server.
+
+    With the hashes (`commitments`), the server later recognizes false shares.
+    """
 
     sealed: bytes
     commitments: bytes  # of the share of the mask key, then of the share of the seed, 32 bytes each

@@ -49,7 +49,7 @@ def digest(*parts: bytes) -> bytes:
 
 
 def commitment(share: bytes) -> bytes:
-    """Return the hash of a share, 32 bytes; whoever publishes it cannot call another share the right one later."""
+    """Return the hash of a share, 32 bytes. Once it is published, nobody can pass off another share as this one."""
     return digest(COMMITMENT_LABEL, share)
 
 

@@ -52,10 +52,7 @@ class Rules:
 
     @property
     def most_neighbours(self) -> int:
-        """The largest number of neighbours of a device: k devices that it drew, and 2 k that drew it.
-
-        k is `neighbours`.
-        """
+        """The largest number of neighbours of a device: `neighbours` that it drew, and twice as many that drew it."""
         return 3 * self.neighbours
 
     def quorum(self, devices: int) -> int:
@@ -193,11 +190,12 @@ class Roster:
 
 
 def without_copies(keys: Collection[PublicKeys]) -> list[PublicKeys]:
-    """Return the entries without those that use a key of another device, so that all keys in a roster are distinct.
+    """Return the entries whose keys no other entry uses, so that all keys in a roster are distinct.
 
-    The signature proves that an identity belongs to its device, so a device whose identity is another device's mask or
-    channel key stays. Nothing proves that of mask and channel keys: all devices that share one are left out. An honest
-    device is not affected, because its keys are new in every attempt, and only the server sees them before the roster.
+    There is one exception. A signature proves that a device owns its identity key, so the owner stays if another device
+    uses that key as a mask or channel key; only the other device is left out. Nothing proves who owns a mask or channel
+    key, so all devices that use the same one are left out. An honest device is not affected, because its keys are new
+    in every attempt, and only the server sees them before the roster.
     """
     identities = Counter(entry.identity for entry in keys)
     exchanged = Counter(key for entry in keys for key in (entry.mask_key, entry.channel_key))

@@ -101,8 +101,8 @@ def _liars(disputes: dict[int, set[int]], most_corrupt: int) -> set[int]:
     """Return devices that have lied, given the set of devices with which each device is in a dispute.
 
     An owner and a helper are in a dispute if the helper did not reveal the share that the owner committed to. One of
-    the two has lied, so an honest device is in at most c_max disputes. The device with the most disputes is found first
-    and its disputes are settled, until no device is left in more than c_max. `disputes` is modified.
+    the two has lied, so an honest device is in at most `most_corrupt` disputes. While a device is in more, the device
+    with the most disputes is a liar, and its disputes are removed from `disputes`.
     """
     found: set[int] = set()
     while disputes:
