@@ -113,7 +113,7 @@ def read_studies(folders: Iterable[str | Path]) -> list[Study]:
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for path, record in _all_records(folders):
         try:
-            predicted = tuple(record["baselines"])  # ratings and rankings have different baselines
+            predicted = tuple(_shared_baselines(record))  # ratings and rankings have different baselines
             key = (record.get("experiment"), record["dataset"], record["data"].get("checksum"), predicted)
             groups.setdefault(key, []).append(record)
             make_study([record])  # raises if the record is damaged
@@ -192,10 +192,17 @@ def _made_by(records: Sequence[dict[str, Any]]) -> str:
 
 
 def _baselines(records: Sequence[dict[str, Any]]) -> dict[str, dict[str, list[float]]]:
-    splits = list({record["split_seed"]: record["baselines"] for record in records}.values())
+    splits = list({record["split_seed"]: _shared_baselines(record) for record in records}.values())
     return {
         name: {measure: [float(split[name][measure]) for split in splits] for measure in table}
         for name, table in splits[0].items()
+    }
+
+
+def _shared_baselines(record: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """Return the baselines without lists by the noisy counts that one run of a rating model released."""
+    return {
+        name: table for name, table in record["baselines"].items() if name != "private_popularity" or "auc" in table
     }
 
 
