@@ -54,7 +54,7 @@ def evidence_of_steps(
 def _evidence(steps: list[Equations], chances: FloatArray) -> FloatArray:
     """Return ln(P(y | x_j = 1) / P(y | x_j = 0)) of each unknown item j, from the equations y = A x + noise.
 
-    If the equations fit worse than their noise predicts, the result is divided by that misfit.
+    If the squared residuals are larger than their variances predict, the result is divided by the mean ratio of both.
     """
     left, pulls, spreads = (np.concatenate(column) for column in list(zip(*steps, strict=True))[:3])
     variance = chances * (1 - chances)

@@ -87,7 +87,7 @@ def likeliest_norm(part: ReportParts, scores: FloatArray, known: IntArray, share
 
 
 def _smooth(scores: FloatArray, edges: FloatArray) -> FloatArray:
-    """Return the density of the scores in each bin between `edges`, smoothed with a Gaussian two bins wide."""
+    """Return the density of the scores in each bin between `edges`, smoothed by a Gaussian of deviation two bins."""
     heights = np.histogram(scores, bins=edges, density=True)[0]
     return np.asarray(gaussian_filter1d(heights, 2.0, mode="constant"))
 
@@ -119,7 +119,10 @@ def _explained(part: ReportParts, scores: FloatArray, known: IntArray, possible:
 
 
 def _mixture(explained: list[Explained], n_items: int, chance: float) -> FloatArray:
-    """Return each item's log-likelihood ratio of "a fraction `chance` of partners is this item" to "none is"."""
+    """Return, for each item, the log-likelihood ratio of two hypotheses about the partners in all reports.
+
+    By the first, a fraction `chance` of the partners is this item. By the second, none is.
+    """
     densities, places, counts = (np.concatenate(column) for column in zip(*explained, strict=True))
     table = csr_array((densities, places, np.append(0, np.cumsum(counts))), shape=(len(counts), n_items))
     weights = np.full(n_items, 1 / n_items)

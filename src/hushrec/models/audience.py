@@ -41,7 +41,7 @@ DAMPING = 1.5  # κ: a person's choice can vary more than the population's
 
 
 class Description(NamedTuple):
-    """The public parameters of descriptions, by their letters in the formula of this module."""
+    """The public parameters from which a person's description is computed, by the first formula of this module."""
 
     rows: FloatArray  # p_j, (n_items, K)
     base: FloatArray  # b, (K,)
@@ -102,7 +102,7 @@ def _fill_description(total, n_summed, n_met, description, out):  # type: ignore
 
 
 class Ranking(NamedTuple):
-    """The public arrays and weights that `score_items` needs in addition to a `Description`, by their letters."""
+    """The public arrays and weights that `score_items` needs in addition to a `Description`."""
 
     log_counts: FloatArray  # log n_j, (n_items,)
     audiences: FloatArray  # a_j, (n_items, K)

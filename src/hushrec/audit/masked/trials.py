@@ -59,7 +59,7 @@ def weights_of(blocks: Sequence[SeenBlock]) -> list[float]:
 
 
 def distance(run: SeenRun, tables: PersonTables) -> float:
-    """Return μ of two inputs whose tables differ by `tables`, from the claimed variance; infinite without noise."""
+    """Return the Gaussian-privacy parameter μ of two inputs whose tables differ by `tables`; infinite without noise."""
     total = 0.0
     for block, integers in zip(run.blocks, tables.integers, strict=True):
         if len(integers) and block.variance == 0:

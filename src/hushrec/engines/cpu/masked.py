@@ -1,8 +1,8 @@
 """The engine `cpu` for the masked protocol: it adds up all devices' integers, and draws the noise of the sum once.
 
 The sum of n devices' noise shares is one draw with n times the variance, up to the statistical distance that
-`summed_noise` states. All other computations are the same as on devices: with the uniform numbers that devices drew,
-the integers are identical (`hushrec.protocols.masked.device_table`).
+`summed_noise` states. All other computations are the same as on devices: given the random numbers that devices drew for
+rounding, the integers are identical (`hushrec.protocols.masked.device_table`).
 """
 
 from collections.abc import Callable, Sequence
