@@ -41,7 +41,7 @@ SDCF_ROUNDS, SDCF_FACTORS, SDCF_REPORTS = 100, 50, 100
 class Measured:
     """Measured costs of parts of a round, in milliseconds and bytes, from which the costs of a run are estimated.
 
-    Tests compare all of them with the records that the comments name.
+    Tests compare all of them with the records in benchmarks/records.
     """
 
     device_ms: tuple[float, float, float] = (35.644, 0.00028545, 0.063542)  # a, b, c: capacity.json

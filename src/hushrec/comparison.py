@@ -80,7 +80,7 @@ def _row(recommender: Recommender, chosen: dict[str, Any], split: int, train: Ra
 
 @dataclass(frozen=True)
 class Comparison:
-    """The difference between two recommenders on the same held-out ratings, with its interval and p-value."""
+    """The difference between two recommenders on the same held-out ratings, with a 95 % interval and a p-value."""
 
     metric: str
     first: float

@@ -73,7 +73,7 @@ def metrics_of_ranks(above: IntArray, tied: IntArray, others: IntArray, k: int =
 
 
 def auc_of_ranks(above: IntArray, tied: IntArray, others: IntArray) -> FloatArray:
-    """Return the AUC of every held-out item, (c − g − t/2) / c, from the counts of `metrics_of_ranks`; 1/2 if c = 0."""
+    """Return the AUC of every held-out item, (others − above − tied/2) / others; 1/2 where `others` is 0."""
     return np.where(others > 0, (others - above - tied / 2) / np.maximum(others, 1), 0.5)
 
 
@@ -128,7 +128,7 @@ def shrink(scores: FloatArray, center: FloatArray, support: FloatArray, strength
 
 
 def _discounts(k: int) -> FloatArray:
-    """Return the sums of the first 0, …, k discounts 1 / log₂(rank + 2)."""
+    """Return an array whose entry n, from 0 to k, is the sum of the first n discounts 1 / log₂(rank + 2)."""
     return np.concatenate([[0.0], np.cumsum(1 / np.log2(np.arange(k) + 2))])
 
 

@@ -4,6 +4,6 @@ import resource
 
 
 def allow_open_files() -> None:
-    """Raise this process's limit on open files to the system's maximum: each device needs a connection."""
+    """Raise this process's limit on open files to the system's maximum, because every device needs a connection."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

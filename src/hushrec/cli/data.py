@@ -117,7 +117,7 @@ def shard(
 ) -> None:
     """Write rating data as Parquet files (shards), each with the ratings of some people, for `train`.
 
-    Neither this command nor `train` then needs all ratings in memory, and a Ray cluster can share the shards.
+    Neither this command nor `train` on the shards needs all ratings in memory, and a Ray cluster can share the shards.
     """
     manifest = reading.shard(data, out, ratings_per_shard).manifest
     if as_json:

@@ -141,7 +141,7 @@ def allow_run(protocol: ConfiguredProtocol, terms: Any, ledger: Ledger, spent: M
 
 @contextlib.contextmanager
 def consent(what: str) -> Iterator[None]:
-    """Context manager: raise a `BudgetExceeded` of its body again with the present limit and how to raise it.
+    """Return a context manager that adds to a `BudgetExceeded` the present limit and how to raise it.
 
     The message begins with `what`, such as "the next report needs". An error that does not say how much is needed
     passes unchanged.

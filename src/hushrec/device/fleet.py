@@ -139,7 +139,7 @@ def _join(driver: BlockingDriver, invitation: str | None, follow: bool) -> None:
 def _take_part(drivers: list[BlockingDriver], orders: Orders, pool: ThreadPoolExecutor) -> int:
     """Let each device report in `orders.rounds` rounds, or until the run is over; return the number of reports.
 
-    All devices step together, one phase at a time; a device that has reported in its last round finishes that round.
+    All devices step together, one phase at a time. In its last round a device still reports in all further phases.
     """
     reports, active = 0, drivers if orders.rounds != 0 else []
     reported_in: dict[BlockingDriver, set[int]] = {driver: set() for driver in drivers}  # round numbers

@@ -4,7 +4,7 @@ A device deletes the secrets of its open attempt
 
 - with its last report in the attempt (`device_round.py`), or when it accepts the announcement of a later attempt;
 - when the server refuses its request for the next message, or says that the attempt does not ask this device any more;
-- when the time is over that the server named with its last message: the end of the next phase;
+- when the time has passed that the server named with its last message: the latest end of the next phase;
 - when the person stops taking part or leaves the run, and when the store turns out to be a copy.
 
 The time is checked when the store is opened and before every step. Without its secrets a device cannot report in the
@@ -25,7 +25,7 @@ _NAME = "attempt_until"  # of the time in the store, in Unix seconds
 
 
 def drop_out(session: "Session") -> None:
-    """Delete the secrets of the attempt in which this device has reported and has phases left, if there is one."""
+    """Delete the secrets of the attempt that this device has begun and not finished, if there is one."""
     if not session.is_enrolled or not session.in_round:
         return
     client = session.client()
@@ -36,16 +36,20 @@ def drop_out(session: "Session") -> None:
 
 
 def drop_expired(session: "Session") -> None:
-    """Drop out if the time is over, or so far ahead that the clock must have been set back since."""
+    """Drop out if the time until which the secrets are kept has passed.
+
+    If this time is more than `LONGEST_SECONDS` ahead, the clock was set back, and the device drops out as well.
+    """
     until = session.store.get_json(_NAME)
     if until is not None and not 0 < until - time.time() <= LONGEST_SECONDS:
         drop_out(session)
 
 
 def put_time(session: "Session", client: Client, seconds: int | None) -> None:
-    """Store the time with the state of this client after a report; call only inside `Store.change`.
+    """Store until when the secrets of the open attempt are kept; call only inside `Store.change`.
 
-    `seconds` is what the server named, or None.
+    This is `seconds` from now, as the server said, or `USUAL_SECONDS` if it said nothing. If the device has finished
+    the attempt, the stored time is removed.
     """
     if client.in_round:
         kept = USUAL_SECONDS if seconds is None else min(seconds, LONGEST_SECONDS)
@@ -55,7 +59,7 @@ def put_time(session: "Session", client: Client, seconds: int | None) -> None:
 
 
 def extend(session: "Session", seconds: int | None) -> None:
-    """Store a later time, because the server says that the attempt may ask this device for `seconds` more.
+    """Keep the secrets of the open attempt for `seconds` from now, because it may ask this device so long.
 
     A time that is later by less than a minute is not stored, so that short polls do not write to the disk.
     """

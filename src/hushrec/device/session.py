@@ -67,7 +67,7 @@ class Session:
 
     @staticmethod
     def start(store: Store, budgets: Budgets) -> None:
-        """Put the budgets and an empty ledger into a new store."""
+        """Write the budgets and an empty ledger to a store."""
         with store.change():
             store.put_json("budgets", budgets)
             store.put_json("ledger", budgets.new_ledger().to_record())

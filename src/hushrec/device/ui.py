@@ -171,7 +171,7 @@ class Page:
     def _set_level(self, level: float, offer: Offer | None) -> None:
         """Set the privacy level: the ε of a masked run, or under `sdcf` the `epsilon_i` of an offered level.
 
-        The level of a masked run changes without a pause, which the server would see.
+        In a masked run the device goes on taking part, because the server would see a pause.
         """
         budgets = self.device.budgets
         if offer is not None and _takes_own_budget(offer):

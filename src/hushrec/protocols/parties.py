@@ -109,7 +109,7 @@ class DeviceSide(ABC):
         return None
 
     def likeness(self, private: Private, public: Arrays, items: IntArray, others: IntArray) -> FloatArray | None:
-        """Return the similarity of `items` to `others`, `(len(items), len(others))`; None if it is not known."""
+        """Return the similarity of `items` to `others`, `(len(items), len(others))`; None if it cannot be computed."""
         return None
 
     def published(self, message: Any) -> Arrays | None:

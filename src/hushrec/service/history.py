@@ -20,7 +20,10 @@ COLUMNS = ("round", "closed_at", "reports", "devices", "bytes", "seconds", "late
 
 @dataclass(frozen=True)
 class ClosedRound:
-    """A closed round, as the history records it; `seconds` is of its last phase."""
+    """A closed round, as the history records it.
+
+    `seconds` is the duration of its last phase. `asked` counts the devices that could report in its last attempt.
+    """
 
     number: int
     seconds: float

@@ -111,7 +111,7 @@ class RunCopy:
 
     @property
     def n_present(self) -> int:
-        """The number of devices that the open phase waits for: those it asked, but no more than are present."""
+        """The number of devices that the open phase waits for: those that it asks, or those present if fewer."""
         return self._count_present_of(self.server.asked)
 
     @property
@@ -142,7 +142,7 @@ class RunCopy:
         return float(self._settings.deadline_seconds)
 
     def attempt_seconds(self, device: Device) -> int:
-        """Return how long the open attempt may still ask this device for a report; 0 if it does not ask this device.
+        """Return the seconds for which the open attempt may still ask a device for a report; 0 if it does not ask it.
 
         The device must keep its secrets of the attempt until the end of the next phase, which begins when the open one
         ends and which a restart of the server may extend.

@@ -96,7 +96,10 @@ class Settings(_Table):
 
 
 def read_settings(path: Path | None, **terms: Any) -> Settings:
-    """Return the settings in a TOML file; `terms` override its table, and an unknown name raises `ParameterError`."""
+    """Return the settings in a TOML file; `terms` override the values in its table `[terms]`.
+
+    Raise `ParameterError` for an unknown name or an invalid value.
+    """
     try:
         found = {} if path is None else tomllib.loads(path.read_text("utf-8"))
         return Settings.model_validate({**found, "terms": {**found.get("terms", {}), **terms}} if terms else found)

@@ -166,7 +166,7 @@ class GradientDevice(DeviceSide):
         return {**private.state, **permanent_state(None, -1)}, [draw] * max(0, lost)
 
     def predict(self, private: Private, public: Arrays) -> FloatArray:
-        """Return the predictions; model `mf` fits a user vector to the ratings, others use the one from training."""
+        """Return the predictions; model `mf` fits a user vector to the ratings, other models use the trained one."""
         table, vector = public["item_vectors"], np.asarray(private.state["user_vector"], dtype=np.float64)
         if self._model.name == "mf":
             known = private.items < len(table)
