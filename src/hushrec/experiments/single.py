@@ -116,7 +116,7 @@ def _whole_budget(engine: Engine) -> Record:
 def _released_metrics(task: Task, engine: Engine) -> dict[str, float]:
     """Return the metrics of ranking by the counts that this run released, named like "private_popularity_auc".
 
-    The result is empty for a task that predicts ratings, whose tables show no lists but those of the model.
+    The result is empty for a model that predicts ratings: reports of experiments show only the lists of the model.
     """
     if isinstance(task, RatingTask):
         return {}

@@ -99,7 +99,7 @@ class AttackRow:
 
 
 def attack_rows(record: Record) -> list[AttackRow]:
-    """Return one row for every attack and metric, by target; a cell is empty if the attack does not apply."""
+    """Return one row for every attack and metric, sorted by what attacks recover; a cell is empty without a result."""
     protocols = list(record["worst"])
     found: dict[tuple[str, str, str], dict[str, Record]] = {}
     for attack in sorted(record["attacks"], key=lambda attack: list(TARGETS).index(attack["target"])):

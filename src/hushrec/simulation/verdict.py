@@ -37,8 +37,8 @@ def _gain(own: float, theirs: float, measure: str) -> float:
 def _lists(record: Record) -> str:
     """Return a clause that compares the lists of a rating model with lists of the most popular items.
 
-    Popularity by exact counts is not private. If the run released noisy counts, the clause also has popularity by
-    those.
+    Popularity by exact counts is not private. If the run released noisy counts, the clause also compares with
+    popularity by the noisy counts.
     """
     own = record["metrics"].get("precision_at_10")
     exact, noisy = (
@@ -52,13 +52,16 @@ def _lists(record: Record) -> str:
 
 
 def _compared(own: float, theirs: float) -> str:
-    """Return the verb for two precisions, which count as equal if they are equal to the three digits shown."""
+    """Return "beat", "lose to" or "are as good as" for two precisions, compared after rounding to three decimals."""
     difference = round(own, 3) - round(theirs, 3)
     return "beat" if difference > 0 else "lose to" if difference < 0 else "are as good as"
 
 
 def _advice(record: Record, measure: str, *, wins: bool, theirs: float) -> str:
-    """Return advice from the learning curve and the comparisons; empty if the run wins and has converged."""
+    """Return advice from the learning curve and the comparisons; empty if the run wins and has converged.
+
+    `wins` says whether the run beats the best non-personal model, and `theirs` is that model's metric.
+    """
     if measure == "rmse" and theirs == 0:
         return (
             "There is nothing to predict: a model without taste knows every test rating. --model audience learns from"

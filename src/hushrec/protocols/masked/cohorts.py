@@ -53,7 +53,7 @@ def draw_cohorts(
 
 
 class Attempt:
-    """One attempt of a round on the server; `cohorts` continue, and `given_up` are the cohorts that have failed."""
+    """One attempt of a round on the server: its `cohorts` that continue, and those that have failed, `given_up`."""
 
     def __init__(
         self,

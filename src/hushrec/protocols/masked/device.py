@@ -36,7 +36,10 @@ def check_profile(items: IntArray, values: FloatArray, n_items: int) -> None:
 
 
 def item_block(block: Block, items: IntArray, entries: FloatArray, scores: FloatArray) -> dict[str, Entries]:
-    """Return a device's entries of an item block, one row of `entries` per item, and of its curvature block."""
+    """Return a device's entries of an item block and of its curvature block, by block name.
+
+    `entries` has the rows of `items` in the item block; `blocks.curvature_entries` explains `scores`.
+    """
     from hushrec.protocols.masked.blocks import curvature_entries, norm_of  # compiled: imported where it is used
 
     width = len(entries) // len(items)

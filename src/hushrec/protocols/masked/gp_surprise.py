@@ -68,7 +68,7 @@ def _variances(learner: "GpLearner", name: str) -> tuple[FloatArray, float]:
 
 
 def counts_surprise(noisy: DecodedSum, survivors: int) -> float:
-    """Return the larger of two ratios for noisy counts over n = `survivors` devices.
+    """Return how implausible the noisy counts over n = `survivors` devices are: the larger of two ratios.
 
     Both are at most 1 if all devices are honest. One is how far a single count is outside 0 … n, the other is the sum
     of the squares of all negative counts. Each is divided by the largest value that noise explains. If nobody rated any

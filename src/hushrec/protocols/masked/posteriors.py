@@ -28,7 +28,7 @@ TYPICAL_PROFILES = (20, 40, 80, 160, 350)  # numbers of ratings that `best_known
 
 
 class Counts(NamedTuple):
-    """The posterior of n_j, the number of people who rated item j, for each item."""
+    """The posterior means of n_j and log n_j, where n_j is the number of people who rated item j."""
 
     mean: FloatArray  # E n_j, (n_items,)
     log_mean: FloatArray  # E log n_j, at least 0, (n_items,)
@@ -239,7 +239,7 @@ def _solve_forward(factor, right):  # type: ignore[no-untyped-def]
 
 
 class PriorStep(NamedTuple):
-    """An update of the prior distribution of people's tastes, in coordinates in which the old prior is N(0, I)."""
+    """The new prior of people's tastes, N(`shift`, `growth`), in coordinates in which the old prior is N(0, I)."""
 
     shift: FloatArray  # change of the mean, (L,)
     growth: FloatArray  # new covariance, relative to the old one, which is I, (L, L)

@@ -252,7 +252,7 @@ class GpLearner(Learner[Learned]):
         return np.asarray(found / np.maximum(_sizes(found, counts), SMALLEST_SIZE))
 
     def _add_audience(self, learned: Learned, audience: FloatArray) -> Learned:
-        """Return `learned` with the audiences as item columns, and as columns that predict other numbers of an item."""
+        """Return `learned` with the audiences as item columns, and as columns of regressions for later estimates."""
         wider = replace(learned, prior_columns=np.concatenate([learned.prior_columns, audience], axis=1))
         return self._append(wider, CONSTANTS.column_spread * audience, CONSTANTS.taste_variance)
 

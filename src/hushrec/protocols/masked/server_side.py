@@ -156,7 +156,7 @@ class MaskedServer(ServerSide):
         return sound if len(suspects) >= min(sizes) else others
 
     def _drawn(self, names: Collection[Name], count: int) -> list[Name]:
-        """Return `count` of these names, drawn at random; all if there are not more, none if `count` is negative."""
+        """Return `count` of these names, drawn at random; all names if there are fewer, none if `count` is negative."""
         rising, count = sorted(names, key=str), max(count, 0)
         if count >= len(rising):
             return rising

@@ -176,7 +176,7 @@ class AudienceLearner(Learner[Learned]):
     def _place(self, learned: Learned) -> Learned:
         """Return `learned` with the arrays from which scores are computed.
 
-        `places` are the coordinates of the items, `crowd` is the density of everybody's items there, and `features`
+        `places` are the coordinates of the items, `crowd` is the density of chosen items at each, and `features`
         are the principal components of the item columns.
         """
         from hushrec.models.audience import crowd_density

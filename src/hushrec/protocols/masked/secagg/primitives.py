@@ -88,7 +88,7 @@ _POWER_OF_TWO = load_private(bytes(KEY_BYTES))
 
 
 def check_order(public: bytes) -> None:
-    """Raise `RemoteProtocolError` for a public key that `agree` refuses, whatever the private key."""
+    """Raise `RemoteProtocolError` for a public key of wrong length or low order, which `agree` refuses."""
     agree(_POWER_OF_TWO, public)
 
 
