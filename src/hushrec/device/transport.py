@@ -216,7 +216,7 @@ def _certificate_error(error: BaseException | None) -> ssl.SSLCertVerificationEr
 
 
 def _failure(error: httpx.TransportError, limits: httpx.Timeout) -> ConnectionFailed:
-    """Return the error to raise when the retries are used up; raise a certificate error at once."""
+    """Return the error to raise when the retries are used up; raise at once if the certificate is refused."""
     if isinstance(error, httpx.ConnectTimeout):
         return ConnectionFailed(f"the server could not be reached within {limits.connect:g} s. Check its address.")
     if isinstance(error, httpx.TimeoutException):

@@ -243,7 +243,7 @@ class RunCopy:
     # Changes -----------------------------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Make the schedule check soon what is due, and read the changes of other workers."""
+        """Make the schedule read the changes of other workers soon, and open or close a phase if that is due."""
         self._wake.set()
 
     def _move(self, stored: Stored) -> None:

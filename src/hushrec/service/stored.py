@@ -1,9 +1,8 @@
 """The run in the database, and how its `Server` is restored at the start and after another worker's change.
 
-When a round or an attempt opens, the server's state from before the round is stored; when the round ends, the state
-after it. An open round is restored from the stored state and from the reports of the open attempt, which are kept until
-the attempt ends. Every change of the run's row locks the row, increments its `version` and notifies all workers
-(`NOTIFY`).
+When an attempt opens, the server's state from before the attempt is stored; when the round ends, the state after it. An
+open round is restored from the stored state and from the reports of the open attempt, which are kept until the attempt
+ends. Every change of the run's row locks the row, increments its `version` and notifies all workers (`NOTIFY`).
 """
 
 from dataclasses import dataclass

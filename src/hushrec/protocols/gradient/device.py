@@ -149,7 +149,7 @@ class GradientDevice(DeviceSide):
         """Return the state without permanent bits, so that the next round draws new ones, and the events to charge.
 
         `reported` is the last round for which the server has a report under the old key. Each permanent epoch
-        after the one that this device remembers, up to that round's, costs one draw of permanent bits.
+        after the one that this device remembers, up to the epoch of that round, costs one draw of permanent bits.
         """
         selection = self._protocol.selection
         if selection is None:
