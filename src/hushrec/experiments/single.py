@@ -107,7 +107,10 @@ def without_result(sentence: str) -> Record:
 
 
 def _whole_budget(engine: Engine) -> Record:
-    """Return the budget of a diverged run as if it had run all rounds, with infinity for costs that rounds measure."""
+    """Return the budget of a diverged run as if it had run all rounds.
+
+    Costs that the engine measures during training count as infinite.
+    """
     problem = engine.problem
     unbounded = {name: np.full(problem.n_users, np.inf) for name in engine.losses()}
     return dict(to_json(problem.budget(problem.terms.max_rounds, unbounded)))

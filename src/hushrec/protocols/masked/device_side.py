@@ -125,8 +125,8 @@ class MaskedDevice(DeviceSide):
     def begin_again(self, private: Private, reported: int) -> tuple[State, list[Event]]:
         """Return the state without secrets, and the events to charge before the device joins again with a new key.
 
-        If `reported`, the last round in which the server has a report under the old key, is later than this store
-        knows, another copy of the store may have spent all that is left of the run's budget. The event then charges
+        `reported` is the last round in which the server has a report under the old key. If this store knows only of
+        earlier rounds, another copy of the store may have spent the rest of the run's budget. An event then charges
         that rest, and the device sends zeros with noise in the remaining rounds, which nobody can distinguish from
         other tables.
         """

@@ -61,7 +61,10 @@ class Measured(NamedTuple):
 
 
 def with_evaluation(plan: Plan, share: float) -> Plan:
-    """Return the plan with evaluation blocks, for `share` of μ², in every round but the first and in one more round."""
+    """Return the plan with an evaluation block in every round but the first, and in an additional last round.
+
+    All evaluation blocks together get the fraction `share` of the budget μ².
+    """
     block = Block(EVALUATION, (3,), CLIP, share / (1 - share) / len(plan.rounds))
     first, *others = (list(one.blocks) for one in plan.rounds)
     return make_plan([first, *([*blocks, block] for blocks in others), [block]])

@@ -64,7 +64,7 @@ class AudienceTable:
 
     @property
     def description(self) -> Description:
-        """The parameters of the descriptions that `audiences` are means of; scores use the same parameters."""
+        """The parameters with which scores describe a person; `audiences` are means of such descriptions."""
         return Description(self.rows, self.base, self.slope, _SHAPE)
 
 
