@@ -65,7 +65,8 @@ def shown(device: Device) -> Iterator[str]:
         try:
             yield f"http://{place}/#secret"
         finally:
-            page.participation.stop()
+            if not page.is_forgotten:
+                page.participation.stop()
             server.should_exit = True
             thread.join(timeout=PATIENCE)
 
