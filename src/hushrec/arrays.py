@@ -1,4 +1,4 @@
-"""Array types, the type of public ratings, and the conversion of arrays to bytes for storage."""
+"""Array types, `PublicRatings` (ratings that everybody may see), and the conversion of arrays to bytes."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple

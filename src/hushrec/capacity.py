@@ -100,7 +100,10 @@ class Training:
 
 
 def masked_training(people: int, items: int, *, epsilon: float, hours: float, item_blocks: int | None) -> Training:
-    """Return the estimated costs of a masked training; the default of `item_blocks` keeps reports below their limit."""
+    """Return the estimated costs of a masked training, with `hours` hours per round.
+
+    Without `item_blocks`, the items are divided into as many blocks as keep every report below its size limit.
+    """
     blocks = item_blocks or 1
     rounds = masked_rounds(people, items, epsilon=epsilon, hours=hours, item_blocks=blocks)
     largest = max(one.device_mb_up for one in rounds)
@@ -151,7 +154,10 @@ def _masked_round(
 
 
 def sdcf_training(people: int, items: int, *, hours: float, **_: Any) -> Training:
-    """Return the estimated costs of an `sdcf` training of model `mf`; ε and item blocks do not change them."""
+    """Return the estimated costs of an `sdcf` training of model `mf`, with `hours` hours per round.
+
+    The other arguments of `masked_training`, `epsilon` and `item_blocks`, have no effect here.
+    """
     up, down = SDCF_REPORTS * (4 + 4 * SDCF_FACTORS), 4 * items * SDCF_FACTORS
     device_ms = MEASURED.sdcf_device_ms[0] + MEASURED.sdcf_device_ms[1] * items
     one = _round(up, down, device_ms, MEASURED.sdcf_server_ms, 8 * items * SDCF_FACTORS, people, hours)

@@ -121,7 +121,7 @@ def trained_device(stage: Stage, user: int) -> Client:
 
 
 def honest_norm(stage: Stage) -> float:
-    """Return the 99th percentile, over the people of `stage`, of the norm of the longest gradient in a report."""
+    """Return the 99th percentile, over people, of the longest gradient's norm in their report after the training."""
     announcement = ItemVectors(stage.problem.terms, stage.last_round + 1, stage.item_vectors)
     reports = [report_of(trained_device(stage, int(user)), announcement) for user in stage.people]
     longest = [np.linalg.norm(report.gradients, axis=1).max() for report in reports if report is not None]

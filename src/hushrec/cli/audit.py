@@ -74,8 +74,9 @@ def audit(
     sweep: Annotated[
         list[str] | None,
         Option(
-            help="Model mf: also train and attack the last protocol with several strengths of the Langevin noise"
-            " (--sweep noise) or several values of epsilon-g (--sweep budget); may be repeated."
+            help="Model mf: also train and attack the last --protocol given (sdcf, if none is) with several strengths"
+            " of the Langevin noise (--sweep noise) or, for sdcf, several values of epsilon-g (--sweep budget); may be"
+            " repeated."
         ),
     ] = None,
     plots: Annotated[

@@ -190,8 +190,9 @@ def _unpack(entry: NamedSet, archive: Path, folder: Path) -> Path:
         names = content.namelist()
         if not any(file in names for file in entry.ratings_files):
             raise DataError(
-                f"the archive of {entry.name} must contain {' or '.join(entry.ratings_files)}, but does not. Nothing"
-                " was unpacked."
+                f"the archive of {entry.name} must contain {' or '.join(entry.ratings_files)}, but does not:"
+                " its publisher may have changed it. Nothing was unpacked. Unpack a copy of the set by hand, so that"
+                f" {folder / entry.ratings_files[0]} exists."
             )
         target = folder / entry.name
         target.mkdir(exist_ok=True)

@@ -67,7 +67,7 @@ class Sent:
     """The last reports, with the private data from which they were made. Must never leave the device."""
 
     reports: list[ShownReport]  # the latest last
-    is_waiting: bool  # whether the latest report has no receipt yet
+    is_waiting: bool  # whether a report has no receipt from the server yet
     rated: dict[int, float]  # ratings by position, on the person's scale
 
 
@@ -447,7 +447,10 @@ class Device:
             self._session.allow(epsilon)
 
     def sent(self) -> Sent | None:
-        """Return the last reports, with the private data behind them; None before the first report."""
+        """Return the last reports that the device keeps, with the private data behind them; None if it keeps none.
+
+        A device keeps its latest table in a masked run, and at most 50 reports under the other protocols.
+        """
         with self._lock:
             reports = self._session.kept.shown()
             if not reports:

@@ -279,7 +279,7 @@ def _measure(batch: Any, placed: Any) -> FloatArray:
 
 
 def held_out_ratings(grid: Grid, splits: Sequence[int]) -> Any:
-    """Return the held-out ratings of these splits, as arrays with one row per split."""
+    """Return the held-out ratings of these splits as a `HeldOut`: users, items and values, one row per split."""
     from hushrec.engines.gpu.held_out import HeldOut
 
     rows = np.stack([np.flatnonzero(grid.held_out[split]) for split in splits])

@@ -154,7 +154,7 @@ def _standard(number: FloatArray) -> FloatArray:
 
 
 def _curved(number: FloatArray) -> FloatArray:
-    """Return the standardized attribute and its square, `(n_items, 2)`; a person may prefer the middle of a range."""
+    """Return the standardized attribute x and `CURVATURE` times x², `(n_items, 2)`; people may prefer the middle."""
     standard = _standard(number)
     return np.stack([standard, CURVATURE * standard**2], axis=1)
 

@@ -207,7 +207,7 @@ class ServerSide(ABC):
         """Replace the state of this object by arrays that `state` returned, so that the next round can start."""
 
     def sign_as(self, run_id: str, secret: bytes) -> None:
-        """Set the run's id and the server's private Ed25519 key, before the first round."""
+        """Set the run's id, and the private Ed25519 key that signs announcements, before the first round."""
         self.run_id, self.secret = run_id, secret
 
     @property

@@ -156,7 +156,11 @@ def _replace_tables(what: str, *tables: sa.Table) -> Migration:
 
 
 def _share(connection: sa.Connection) -> None:
-    """Add the columns and tables that let several workers share a database: versions, digests and rates."""
+    """Add the columns and tables that let several workers share a database, and drop the table `owner`.
+
+    Columns tell workers what has changed, identify the body of a report by its SHA-256, and limit the rate of requests.
+    The tables limit the rate of enrolments (`enrolments`) and hold the partial sums of each worker (`parts`).
+    """
     connection.execute(sa.text("DROP TABLE IF EXISTS owner"))
     for table in (run, devices, reports):
         _add_missing_columns(connection, table)

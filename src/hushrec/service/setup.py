@@ -138,8 +138,8 @@ def _in_columns_of(known: list[str], stored: FloatArray | None, items: Items) ->
     found = np.linalg.lstsq(longer[both], wanted, rcond=None)[0]
     if not np.all(np.abs(longer[both] @ found - wanted) <= MOST_CHANGED):
         raise ParameterError(
-            "attributes of the run's known items must not change. Add the new items at the end of the file, with the"
-            " same attributes, or begin a next run."
+            "attributes of the run's known items must not change. Restore their values, and give new items values in"
+            " the same columns; or begin a next run: set run in [terms], or --run."
         )
     return np.asarray(longer @ found)
 

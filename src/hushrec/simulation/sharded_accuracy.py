@@ -20,9 +20,10 @@ Metrics = dict[str, float]
 
 
 class Accuracy:
-    """The measurement of a run on shards, part by part, by the workers of `crew`.
+    """Measures the test accuracy of a run on shards, part by part, with the workers of `crew`.
 
-    `among` holds the candidate items for a model that ranks, and is None for a model that predicts ratings.
+    `seen` has counts and sums over all parts. `among` holds the candidate items for a model that ranks, and is None for
+    a model that predicts ratings.
     """
 
     def __init__(self, crew: Crew, n_parts: int, seen: Seen, among: Candidates | None) -> None:

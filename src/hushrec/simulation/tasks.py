@@ -220,7 +220,7 @@ def ranking_task(
     if len(split.test) == 0 and not final:
         raise DataError(
             "ratings must include a user with at least two rated items, so that one can be held out. Give more data,"
-            " lower at_least, or hold nothing out with --final."
+            " hold nothing out with --final, or lower --at-least, which leaves out ratings below its value."
         )
     return RankingTask(ratings, split)
 

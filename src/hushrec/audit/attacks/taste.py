@@ -24,7 +24,7 @@ class PublicTaste(OnRuns):
 
 @dataclass(frozen=True)
 class RankOne(OnRuns):
-    """The rank-one attack, which recovers the user vector's direction from the last `n_reports` reports of a person."""
+    """Recover the direction of a person's user vector from the last `n_reports` reports (`audit.rank_one`)."""
 
     name: str = "rank one, one upload"
     n_reports: int = 1
@@ -39,7 +39,10 @@ class RankOne(OnRuns):
 
 @dataclass(frozen=True)
 class PooledRankOne(OnRuns):
-    """The rank-one attack on all reports of the second half of the rounds, in which the user vector moves little."""
+    """Recover the direction of a person's user vector from all their reports of the second half of the rounds.
+
+    The user vector moves little in these rounds.
+    """
 
     name: str = "rank one, later half pooled"
     target: str = "model"

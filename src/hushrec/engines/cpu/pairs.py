@@ -28,7 +28,11 @@ def list_unrated(is_rated, unrated):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def draw_partners(stream, user, candidates, words, partners):  # type: ignore[no-untyped-def]
-    """Fill `partners` with uniform draws from `candidates`, using one random word for each."""
+    """Fill `partners` with one unrated item for each of the user's rated items, drawn uniformly with replacement.
+
+    `candidates` are the user's unrated items. Each draw takes one random word of the user's `stream`; `words` is
+    scratch space for these words.
+    """
     fill_words(stream, user, FIRST_BLOCK, words[: (len(partners) + 1) // 2 * 2])
     for place in range(len(partners)):
         partners[place] = candidates[int(open_uniform(words[place]) * len(candidates))]

@@ -40,7 +40,7 @@ class People:
         self.threads = ThreadPoolExecutor(numba.get_num_threads())  # kept, because starting threads takes milliseconds
 
     def initial_vectors(self) -> Rows:
-        """Return the user vectors before the first round, with padded rows."""
+        """Return the user vectors before the first round, padded with zeros to the width that kernels need."""
         return self.with_constant(layout.padded(self.problem, initial_user_vectors(self.problem), self._dtype))
 
     def inputs(self, round_number: int, vectors: Vectors, draws: Mapping[int, Draws] | None = None) -> Inputs:

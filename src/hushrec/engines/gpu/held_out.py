@@ -20,12 +20,12 @@ class HeldOut:
 
 @dataclass(frozen=True, eq=False)
 class PlacedHeldOut:
-    """Held-out ratings (`HeldOut`) copied to the GPU; run number b is measured on row `splits[b]`."""
+    """Held-out ratings (`HeldOut`) on the GPU for a batch of runs; run b is measured on the ratings of `splits[b]`."""
 
-    users: Tensor
+    users: Tensor  # (n_splits, n_tests), like `items` and `values`
     items: Tensor
     values: Tensor
-    splits: Tensor
+    splits: Tensor  # (n_runs,)
 
 
 def rating_errors(tests: PlacedHeldOut, user_vectors: Tensor, item_vectors: Tensor) -> FloatArray:

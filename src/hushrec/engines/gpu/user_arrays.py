@@ -1,4 +1,4 @@
-"""Per-user arrays for engine `gpu` (probabilities, training values, capped profiles), and the size of a batch."""
+"""Per-user arrays for engine `gpu` (probabilities, training values, capped profiles), and how many runs fit on it."""
 
 import numpy as np
 

@@ -51,11 +51,13 @@ def start(worker: GradientWorker) -> tuple[Rows, FloatArray]:
 
 
 def report(worker: GradientWorker, number: int, users: Rows, rho: FloatArray, rows: Rows) -> tuple[Any, ...]:
-    """Run one round for a part of the users, with these vectors and privacy losses, and the item rows `rows`.
+    """Run round `number` for the users of one part; return their new vectors and what they add to the items' sums.
 
-    Return the new user vectors, the new privacy losses, a pair (whether the new user vectors are finite, the largest
-    norm of error times user vector), the number of gradients of each item, and for each block the sums of error times
-    user vector by item. Integers may be added in any order; floating-point sums are returned block by block.
+    `users` are the user vectors, `rho` the privacy losses and `rows` the item vectors before the round. The result is
+    one tuple: the new user vectors, the new privacy losses, a pair (whether the new user vectors are finite, the
+    largest norm of error times user vector), the number of gradients of each item, and then, for each block of users
+    (`People.borders`), the sums of error times user vector by item. The sums stay apart, so that the engine can add
+    floating-point numbers in the same order as engine `cpu`.
     """
     people = worker.people
     shape = len(people.borders) - 1, people.problem.n_items, rows.shape[1]

@@ -13,9 +13,11 @@ NAMES = {1.0: "Strict", 4.0: "Middle"}  # by ε; the run's own ε is called "Usu
 
 
 def explain_levels(terms: MaskedTerms, in_use: float, own: str | None) -> list[dict[str, Any]]:
-    """Return privacy levels to offer, by ascending ε: the run's, the person's, and those in `NAMES` below the run's.
+    """Return the privacy levels to offer, by ascending ε, each with the entries of `_explain`, `in_use` and `is_asked`.
 
-    `in_use` is the person's ε. `own` is a level that the person typed; the list then has this level as well.
+    They are the run's ε, the person's ε (`in_use`, at most the run's), the levels "Strict" and "Middle" if they are
+    below the run's ε, and `own`, the ε that the person typed, if any. The entry `in_use` is true for the person's
+    level, and `is_asked` for the typed one. Raise `ParameterError` if `own` is not a number from 0 to the run's ε.
     """
     run = terms.priced.epsilon
     chosen, asked = min(in_use, run), None if own is None else read_level(own, terms)

@@ -260,7 +260,8 @@ class GpLearner(Learner[Learned]):
         """Return `learned` with new factor columns, from the regression of each item's residuals on its raters' tastes.
 
         Least squares gives the coefficients θ_j of residual = θ_jᵀq with q = (Dᵀd, 1), for a rater's taste d and the
-        published directions D. The last one is one more estimate of the item's effect; the others become columns.
+        matrix D (`directions`) of the public table. The last coefficient, that of the 1, is added to the item's effect,
+        which gives one more estimate of the effect. The posterior means of the others, rescaled, become the columns.
         """
         inverse = np.linalg.inv(noisy.mean_weight)
         found = noisy.sums @ inverse / learned.counts[:, None]
