@@ -171,8 +171,8 @@ def dataclass_copy(cohort: Cohort) -> Cohort:
 
 @pytest.fixture(scope="module")
 def sixty() -> Cohort:
-    """A finished cohort of 60 devices with t = 30 and c_max = 3."""
-    cohort = Cohort(60, Rules(smallest=32, most_corrupt=3, neighbours=59, threshold=30), size=5)
+    """A finished cohort of 60 devices with n_min = 34, t = 30 and c_max = 3."""
+    cohort = Cohort(60, Rules(smallest=34, most_corrupt=3, neighbours=59, threshold=30), size=5)
     cohort.play()
     return cohort
 
@@ -241,6 +241,33 @@ def test_an_owner_that_shares_another_secret_is_blamed(sixty: Cohort) -> None:
     assert failure.value.culprits == {33}
 
 
+@pytest.mark.parametrize(("replies", "culprits"), [(60, {33}), (50, {33}), (49, set())])
+def test_an_owner_with_as_many_disputes_as_liars_may_cause_is_blamed_if_enough_replied(
+    replies: int, culprits: set[int]
+) -> None:
+    """Of 20 neighbours, 33 commits falsely to ten, as many as c_max: t = 11 right shares are left to no honest owner."""
+    cohort = Cohort(60, Rules(smallest=50, most_corrupt=10, neighbours=20, threshold=11), size=5)
+    cohort.play()
+    helpers = sorted(cohort.drawn[33])
+    cohort.drawn[33] |= dict.fromkeys(helpers[:10], bytes(64))
+    away = [number for number in range(60) if number not in (33, *helpers)][: 60 - replies]
+    cohort.revealed = {helper: shares for helper, shares in cohort.revealed.items() if helper not in away}
+    with pytest.raises(AttemptFailed, match="shares") as failure:
+        cohort.recover()
+    assert failure.value.culprits >= culprits
+    assert bool(failure.value.culprits) == bool(culprits)
+
+
+def test_one_lie_among_devices_that_all_should_be_honest_blames_nobody() -> None:
+    """With c_max = 0, owner 0 or helper 4 may have lied."""
+    cohort = Cohort(5, Rules(smallest=4, most_corrupt=0, neighbours=4, threshold=3), {"unmask": {2}})
+    cohort.play()
+    cohort.revealed[4] |= {0: bytes(66)}
+    with pytest.raises(AttemptFailed, match="1 of 5") as failure:
+        cohort.recover()
+    assert failure.value.culprits == frozenset()
+
+
 def test_an_owner_cannot_make_the_server_leave_out_honest_helpers(sixty: Cohort) -> None:
     """Its shares to 14 of them are wrong, and there are liars besides: every secret is rebuilt."""
     lies: dict[int, Collection[int]] = dict.fromkeys(range(41, 55), (5,))
@@ -272,7 +299,7 @@ def test_shares_of_strangers_and_of_wrong_length_do_not_count(finished: Cohort) 
     cohort.drawn = finished.drawn | {0: {helper: finished.drawn[0][helper] for helper in (1, 2)}}
     with pytest.raises(AttemptFailed, match="1 of 10") as failure:
         cohort.recover()
-    assert failure.value.culprits == frozenset()
+    assert failure.value.culprits == {0}
 
 
 def test_each_device_reveals_one_share_of_each_neighbour() -> None:

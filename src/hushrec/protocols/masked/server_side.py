@@ -10,9 +10,9 @@ number of cohorts. If the suspects are too few to fill a cohort, the next round 
 With one cohort, the round needs another attempt. It leaves out up to half of the suspects, at random, as long as enough
 devices remain for the noise, until the hostile device is the only suspect.
 
-A device that broke the protocol in a way that can be proved is a *culprit*: it used another device's keys, or an
-attempt failed because of its shares. Culprits are left out for the rest of the run, as long as enough other devices
-remain. So at most c_max attempts of a run fail because of c_max such devices, if n_min honest devices stay.
+A *culprit* is a device that used another device's keys, or because of whose shares an attempt failed (see
+`recover_sum`). Culprits are left out for the rest of the run, as long as enough other devices remain. So at most c_max
+attempts of a run fail because of c_max such devices, if n_min honest devices stay.
 """
 
 import math

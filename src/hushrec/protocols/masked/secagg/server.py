@@ -62,7 +62,9 @@ def _rebuild_all(
 
     Only shares that their owner committed to are joined, once for each owner, so that the work does not depend on how
     many devices lie. Raise `AttemptFailed` if a secret cannot be rebuilt. Its culprits are the owners whose own shares
-    give another secret than the one that they published, and the devices that `_liars` finds.
+    give another secret than the one that they published, and the devices that `_liars` finds. If there are none, they
+    are the owners without enough right shares, provided that `smallest` devices replied: `choose_rules` then gives an
+    honest owner enough of them, except with probability `LARGEST_FAILURE`.
     """
     secrets: dict[int, bytes] = {}
     culprits: set[int] = set()
@@ -83,13 +85,16 @@ def _rebuild_all(
                 secrets[owner] = secret
             else:
                 culprits.add(owner)
-    if len(secrets) < len(drawn):
-        raise AttemptFailed(
-            f"each secret must be rebuilt from {rules.threshold} shares that its owner committed to, but"
-            f" {len(drawn) - len(secrets)} of {len(drawn)} secrets cannot.",
-            frozenset(culprits | _liars(disputes, rules.most_corrupt)),
-        )
-    return secrets
+    if len(secrets) == len(drawn):
+        return secrets
+    culprits |= _liars(disputes, max(1, rules.most_corrupt))
+    if not culprits and rules.most_corrupt and len(revealed) >= rules.smallest:
+        culprits = set(drawn) - set(secrets)
+    raise AttemptFailed(
+        f"each secret must be rebuilt from {rules.threshold} shares that its owner committed to, but"
+        f" {len(drawn) - len(secrets)} of {len(drawn)} secrets cannot.",
+        frozenset(culprits),
+    )
 
 
 def _is_published(secret: bytes, keys: PublicKeys, survived: bool) -> bool:
