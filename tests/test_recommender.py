@@ -28,8 +28,8 @@ METHODS = {
     "recommend", "recommend_for", "record", "save", "scale", "score", "set_params", "similar_items", "user_ids",
 }  # fmt: skip
 OF_A_DEVICE = {
-    "add_rating", "add_ratings", "budget", "budgets", "catalogue", "choose_budget", "choose_epsilon", "close", "create",
-    "erase", "follow", "forget", "has_joined", "has_learned", "item_vectors", "join", "leave",
+    "add_rating", "add_ratings", "asks", "budget", "budgets", "catalogue", "choose_budget", "choose_epsilon", "close",
+    "create", "drop_out", "erase", "follow", "forget", "has_joined", "has_learned", "item_vectors", "join", "leave",
     "list_order", "look_at", "look_next", "offer", "predict", "raise_budget", "ratings", "reasons", "recommend",
     "remove_rating", "rotate_key", "search", "sent", "server", "status", "step",
 }  # fmt: skip

@@ -245,7 +245,7 @@ def test_an_owner_that_shares_another_secret_is_blamed(sixty: Cohort) -> None:
 def test_an_owner_with_as_many_disputes_as_liars_may_cause_is_blamed_if_enough_replied(
     replies: int, culprits: set[int]
 ) -> None:
-    """Of 20 neighbours, 33 commits falsely to ten, as many as c_max: t = 11 right shares are left to no honest owner."""
+    """Of 20 neighbours, 33 commits falsely to ten, as many as c_max; an honest owner would have t = 11 right shares."""
     cohort = Cohort(60, Rules(smallest=50, most_corrupt=10, neighbours=20, threshold=11), size=5)
     cohort.play()
     helpers = sorted(cohort.drawn[33])
