@@ -2,26 +2,31 @@
 
 import asyncio
 import shutil
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import msgspec
 import pytest
 from lying_kit import Honest, Told, connected, record_round
-from masked_kit import PHASES, bytes_in, close_phase, joined, masked_settings, report
+from masked_kit import PHASES, bytes_in, close_phase, joined, masked_settings, report, wait_for_phase
 from service_kit import OPEN_SOCKETS, get
 
 from hushrec import Device
-from hushrec.device.aio import taking_part
+from hushrec.cli.device import _take_part as take_part
+from hushrec.device.aio import Event, taking_part
 from hushrec.device.open_attempt import LONGEST_SECONDS, USUAL_SECONDS
 from hushrec.device.participation import Participation
+from hushrec.device.ui import Page
 from hushrec.errors import ConnectionFailed, HushrecError, RemoteProtocolError
 from hushrec.messages import Address
 from hushrec.protocols.masked.device_round import Consented, Idle, Keyed, Shared
 from hushrec.protocols.masked.device_state import attempt_in
+from hushrec.protocols.masked.secagg.roster import PublicKeys
 
 pytestmark = OPEN_SOCKETS
 
@@ -154,6 +159,124 @@ def test_a_running_device_deletes_its_secrets_in_time_without_a_server(honest: H
             with pytest.raises(ConnectionFailed):
                 device.step()
             assert (secrets_of(device) == []) == over
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_report_that_did_not_leave_is_deleted_when_the_device_drops_out(
+    honest: Honest, tmp_path: Path, phase: str, is_over: bool
+) -> None:
+    """The last one holds other devices' shares in plain. The person stops, or the time is over at the next start."""
+    shutil.copytree(honest.folder / phase, tmp_path / "device")
+    told = Told(honest.messages[phase], public=honest.public)
+
+    def lose(body: bytes) -> bytes:
+        told.gone = True
+        return body
+
+    told.alter = lose
+    with connected(tmp_path / "device", told) as device:
+        secrets = secrets_of(device)
+        with pytest.raises(ConnectionFailed):
+            device.step()
+        secrets += secrets_of(device)
+        assert device._store.get("outbox") is not None
+        assert any(secret in bytes_in(tmp_path / "device") for secret in secrets)
+        if is_over:
+            with device._store.change():
+                device._store.put_json("attempt_until", time.time())
+        else:
+            device.drop_out()
+    with Device(tmp_path / "device") as device:
+        assert device._store.get("outbox") is None
+        assert device._store.get("attempt_until") is None
+        assert not any(secret in bytes_in(tmp_path / "device") for secret in secrets)
+
+
+def test_nothing_of_a_finished_attempt_is_kept(honest: Honest, tmp_path: Path) -> None:
+    """Neither its time nor its last report, once the server has it."""
+    shutil.copytree(honest.folder / "unmask", tmp_path / "device")
+    with connected(tmp_path / "device", Told(honest.messages["unmask"])) as device:
+        assert device._store.get("attempt_until") is not None
+        assert device.step() == "reported"
+        assert (device._store.get("attempt_until"), device._store.get("outbox")) == (None, None)
+
+
+def refuse_once(honest: Honest) -> Told:
+    """A server whose partners are refused; it then announces the next attempt, and removes the device."""
+    told = Told(replace(honest.messages["table"], partners=bytes(1)), public=honest.public)
+
+    def go_on(body: bytes) -> bytes:
+        if told.address is None:
+            told.message, told.address = honest.announce(1, 2), Address(1, 2, "keys")
+        else:
+            told.refusal = refused("not-active", 403)
+        return body
+
+    told.alter = go_on
+    return told
+
+
+def page_takes_part(device: Device) -> str:
+    """The thread of the page; it shows why a message was refused."""
+    page = Page(device, lambda *_: pytest.fail("nothing to attack"))
+    page.participation._run(threading.Event())
+    assert (page.participation.reported, page.participation.code) == (1, "not-active")
+    return page.state()["part"]["refusal"]
+
+
+def app_takes_part(device: Device) -> str:
+    """An app that embeds the device; one event says why."""
+
+    async def collect() -> list[Event]:
+        async with taking_part(device) as events:
+            return [event async for event in events]
+
+    events = asyncio.run(collect())
+    assert [event.kind for event in events] == ["refused", "reported", "failed"]
+    return str(events[0].error)
+
+
+def command_takes_part(device: Device) -> str:
+    """`hushrec device join`."""
+    with pytest.raises(RemoteProtocolError, match="403"):
+        take_part(device, None)
+    return device.status().refusal
+
+
+@pytest.mark.parametrize("way", [page_takes_part, app_takes_part, command_takes_part])
+def test_a_refused_message_of_an_attempt_does_not_end_participation(
+    honest: Honest, tmp_path: Path, capsys: pytest.CaptureFixture[str], way: Callable[[Device], str]
+) -> None:
+    """Other devices can cause it: the device reports in the next attempt, and its person is told the reason."""
+    shutil.copytree(honest.folder / "table", tmp_path / "device")
+    told = refuse_once(honest)
+    with connected(tmp_path / "device", told) as device:
+        secrets = secrets_of(device)
+        assert "partners" in way(device)
+        assert [type(message) for message in told.left] == [PublicKeys]
+        assert not any(secret in bytes_in(tmp_path / "device") for secret in secrets)
+    assert ("partners" in capsys.readouterr().err) == (way is command_takes_part)
+
+
+def test_a_device_that_changes_its_key_drops_out_of_the_attempt(tmp_path: Path) -> None:
+    """Its stored keys name the old identity, and the server would refuse them: it reports in the next round."""
+    with joined(tmp_path, 5, masked_settings(5)) as (live, devices):
+        *others, changing = devices
+        wait_for_phase(live, Address(1, 1, "keys"))
+        driver, job = changing._driver(), changing._session.step(5)
+        call = next(job)
+        while call.request.target != "/v1/reports":
+            call = job.send(driver._make(call))
+        job.close()  # as if it were stopped here
+        assert changing._store.get("outbox") is not None
+        changing.rotate_key()
+        assert changing.step() == "no round"
+        report(live, others, "keys")
+        close_phase(live)
+        for phase in PHASES[1:]:
+            report(live, others, phase)
+        report(live, devices, "keys", 2)
 
 
 @pytest.mark.parametrize(("named", "kept"), [(None, USUAL_SECONDS), (200, 200), (10**9 - 1, LONGEST_SECONDS)])

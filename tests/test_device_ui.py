@@ -212,7 +212,7 @@ def test_nobody_waits_for_a_server_that_is_silent(tmp_path: Path, monkeypatch: p
         assert client.post("/api/part", json={"on": True}).status_code == 204
         connection, _ = silent.accept()  # the thread asks
         assert client.post("/api/part", json={"on": False}).status_code == 204
-        assert client.get("/api/state").json()["part"] == {"on": False, "code": "off", "words": ""}
+        assert client.get("/api/state").json()["part"] == {"on": False, "code": "off", "words": "", "refusal": ""}
         assert client.post("/api/forget", json={}).status_code == 204
         assert time.monotonic() - started < PATIENCE  # which the thread still waits for
         connection.close()

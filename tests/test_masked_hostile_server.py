@@ -1,4 +1,4 @@
-"""A hostile server, lie by lie: a real device over HTTP refuses, stays as it was, and nothing more leaves it.
+"""A hostile server, lie by lie: a real device over HTTP refuses, and nothing more leaves it.
 
 One honest round is recorded before each of its phases. Each test then opens a copy of the device's store and answers
 its requests with one lie, signed with the server's own key where that helps the lie.
@@ -6,6 +6,7 @@ its requests with one lie, signed with the server's own key where that helps the
 
 import copy
 import dataclasses
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -24,8 +25,9 @@ from hushrec.device import joining
 from hushrec.errors import AttemptFailed, RemoteProtocolError
 from hushrec.messages import Address, Public
 from hushrec.models.predictor import Arrays
+from hushrec.protocols.masked.device_round import Idle
 from hushrec.protocols.masked.device_state import attempt_in
-from hushrec.protocols.masked.messages import Partners, Quorum, SealedShares, Survivors
+from hushrec.protocols.masked.messages import Announcement, Partners, Quorum, SealedShares, Survivors
 from hushrec.protocols.masked.secagg.device import draw_secrets, make_keys
 from hushrec.protocols.masked.secagg.roster import PublicKeys, Roster, bitmap, device_name
 from hushrec.protocols.masked.server_round import Phase
@@ -308,17 +310,33 @@ def repeat_entry(honest: Honest) -> Callable[[bytes], bytes]:
 
 @pytest.mark.parametrize("lie", LIES)
 def test_a_lie_is_refused_and_nothing_leaves(honest: Honest, tmp_path: Path, lie: str) -> None:
-    """No report is sent, nothing is paid, and the stored state stays: the honest message is answered afterwards."""
+    """No report is sent, and nothing is paid.
+
+    A lie in an announcement, out of order or unreadable stops the device and changes nothing: the honest message is
+    answered afterwards. A lie inside an attempt ends the attempt for this device: it answers the next announcement.
+    """
     phase, reason, tell = LIES[lie]
     shutil.copytree(honest.folder / phase, tmp_path / "device")
     told = tell(honest)
+    is_inside = not isinstance(told.message, Announcement) and reason not in ("in order", "message", "once|ascending")
     with connected(tmp_path / "device", told) as device:
         before = kept_by(device)
-        with pytest.raises(RemoteProtocolError, match=reason):
-            device.step()
+        if is_inside:
+            assert device.step() == "refused"
+            assert re.search(reason, device.status().refusal)
+            assert isinstance(attempt_in(device._session.kept.private_state()), Idle)
+            before["private_state"] = device._store.get("private_state") or b""
+        else:
+            with pytest.raises(RemoteProtocolError, match=reason):
+                device.step()
+            assert device.status().refusal == ""
         assert told.left == []
         assert kept_by(device) == before
-        if phase != "after":
+        if is_inside:
+            told.message, told.address, told.public = honest.announce(1, 2), Address(1, 2, "keys"), honest.public
+            assert device.step() == "reported"
+            assert re.search(reason, device.status().refusal)  # until an attempt is finished
+        elif phase != "after":
             told.message, told.address, told.public = honest.messages[phase], None, honest.public
             told.run_id, told.alter = RUN_ID, lambda body: body
             assert device.step() == "reported"
@@ -380,18 +398,18 @@ def test_a_lie_about_the_terms_is_refused_at_the_next_contact(honest: Honest, tm
 
 def test_two_tables_for_different_devices_end_before_any_share(honest: Honest, tmp_path: Path) -> None:
     """A device that was shown another table signs its keys for it: they fit in nobody's roster, nor others' in its."""
-    shutil.copytree(honest.folder / "keys", tmp_path / "device")
-    told = with_table(honest, shift_offsets)
-    shown = told.message
-    with connected(tmp_path / "device", told) as device:
-        assert device.step() == "reported"
-        (keys,) = told.left
-        others = [honest.roster.entries[n] for n in honest.others]
-        for announcement, reason in ((honest.roster.announcement, "announcement"), (shown.digest, "signed")):
+    shown = with_table(honest, shift_offsets).message
+    for announcement, reason in ((honest.roster.announcement, "announcement"), (shown.digest, "signed")):
+        shutil.copytree(honest.folder / "keys", tmp_path / reason)
+        told = with_table(honest, shift_offsets)
+        with connected(tmp_path / reason, told) as device:
+            assert device.step() == "reported"
+            (keys,) = told.left
+            others = [honest.roster.entries[n] for n in honest.others]
             told.message = roster_of(honest, [keys, *others], announcement)
-            with pytest.raises(RemoteProtocolError, match=reason):
-                device.step()
-        assert told.left == [keys]
+            assert device.step() == "refused"
+            assert reason in device.status().refusal
+            assert told.left == [keys]
 
 
 def test_a_helper_reveals_one_share_of_each_device_whatever_it_is_told(honest: Honest, tmp_path: Path) -> None:

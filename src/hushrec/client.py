@@ -66,6 +66,11 @@ class Client:
         return self._last.phase != self._phases[-1]
 
     @property
+    def has_attempts(self) -> bool:
+        """Whether a round has several phases, so that a device can drop out between two of them."""
+        return len(self._phases) > 1
+
+    @property
     def last_round(self) -> int:
         """The number of the latest round in which this device reported; 0 before its first report."""
         return self._last.round_number
@@ -77,7 +82,7 @@ class Client:
         A round with one phase is done with its report. A round with several phases may still be tried again, so that
         only the rounds before it are done.
         """
-        return self.last_round if len(self._phases) == 1 else max(self.last_round - 1, 0)
+        return max(self.last_round - 1, 0) if self.has_attempts else self.last_round
 
     @property
     def takes_part(self) -> bool:
@@ -139,6 +144,11 @@ class Client:
         self.ledger.charge(report.events)  # raises before anything changes
         self._state, self._last, self._draws, self.shown = report.state, address, report.draws, report.shown
         return report.message
+
+    def is_open(self, address: Address) -> bool:
+        """Return whether `address` belongs to an attempt in which this device has reported, and will report again."""
+        place = self._last.round_number, self._last.attempt
+        return self.in_round and (address.round_number, address.attempt) == place
 
     def check_order(self, address: Address) -> None:
         """Raise `RemoteProtocolError` unless this device may report for `address` after its last report."""

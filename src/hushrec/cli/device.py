@@ -235,7 +235,7 @@ def _welcome(device: "hushrec.Device") -> str:
 
 def _take_part(device: "hushrec.Device", rounds: int | None) -> None:
     """Report in `rounds` rounds, or until the run is over; print progress at most every `SPEAK_SECONDS`."""
-    from hushrec.device.session import NO_ROUND, RUN_OVER, STEPPED
+    from hushrec.device.session import NO_ROUND, REFUSED, RUN_OVER, STEPPED
 
     seen: set[int] = set()
     outcome, spoke, status = "", -SPEAK_SECONDS, device.status()
@@ -245,6 +245,8 @@ def _take_part(device: "hushrec.Device", rounds: int | None) -> None:
         outcome = device.step(wait=WAIT_SECONDS)
         status = device.status()
         seen |= {status.round_number} if outcome == STEPPED else set()
+        if outcome == REFUSED:
+            say(f"left this attempt and waiting for the next one, because a message was refused: {status.refusal}")
         if time.monotonic() - spoke >= SPEAK_SECONDS and outcome != RUN_OVER:
             spoke = time.monotonic()
             still = "still waiting: the server opens a round when enough devices are online; " * (outcome == NO_ROUND)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from hushrec.device.device import Device
 from hushrec.device.transport import Stopped
-from hushrec.errors import ConnectionFailed, HushrecError
+from hushrec.errors import ConnectionFailed, HushrecError, RemoteProtocolError
 
 WAIT_SECONDS = 30.0  # the longest that one step waits for a round
 RETRY_SECONDS = 5.0  # until the next step after the server could not be reached and named no time
@@ -24,9 +24,9 @@ RETRY_SECONDS = 5.0  # until the next step after the server could not be reached
 
 @dataclass(frozen=True)
 class Event:
-    """An event of a device's participation; `kind` is `reported`, `unreachable`, `over` or `failed`.
+    """An event of a device's participation; `kind` is `reported`, `refused`, `unreachable`, `over` or `failed`.
 
-    An `over` or `failed` event is the last one. `error` is the exception behind `unreachable` or `failed`.
+    An `over` or `failed` event is the last one. `error` is the exception behind `refused`, `unreachable` or `failed`.
     """
 
     kind: str
@@ -64,6 +64,9 @@ async def _events(device: Device, wait: float, closing: threading.Event) -> Asyn
             return
         if outcome == "reported":
             yield Event("reported", device.status().round_number)
+        if outcome == "refused":
+            status = device.status()
+            yield Event("refused", status.round_number, RemoteProtocolError(status.refusal))
         if outcome == "run over":
             yield Event("over", device.status().round_number)
             return

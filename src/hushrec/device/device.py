@@ -55,6 +55,7 @@ class Status:
     round_number: int  # the last round in which this device reported; 0 before the first
     rounds: int | None  # number of rounds of the run; None before joining
     in_round: bool  # whether that round has phases left
+    refusal: str  # why this device dropped out of an attempt whose message it refused; "" after a finished attempt
     is_over: bool
     n_items: int
     n_ratings: int
@@ -255,6 +256,9 @@ class Device:
     ) -> str:
         """Report in the open phase, waiting up to `wait` seconds for one; return "reported", "no round" or "run over".
 
+        Return "refused" if the device refused a message of an open attempt, and dropped out of it: `status` has the
+        reason, and the next step waits for the next attempt or round.
+
         A failed request is retried for `patience` seconds, by default those of the device. `stopped` is called between
         requests; if it returns true, the step ends with `transport.Stopped`.
         """
@@ -403,6 +407,7 @@ class Device:
                 round_number=session.last_round if joined else 0,
                 rounds=offer.terms.max_rounds if offer is not None and joined else None,
                 in_round=joined and session.in_round,
+                refusal=session.refusal,
                 is_over=session.is_over,
                 n_items=store.count_items(),
                 n_ratings=len(store.ratings()),

@@ -165,7 +165,11 @@ def _drop_run(session: "Session") -> None:
 
 
 def rotate_key(session: "Session") -> Job:
-    """Replace the key at the server. The old and the new key are both stored until the server has confirmed."""
+    """Replace the key at the server. The old and the new key are both stored until the server has confirmed.
+
+    The device drops out of an open attempt, whose reports name the old key.
+    """
+    drop_out(session)
     new = session.kept.key("next_key") or DeviceKey.generate()
     with session.store.change():
         session.store.put("next_key", new.to_bytes())

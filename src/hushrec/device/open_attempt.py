@@ -3,12 +3,15 @@
 A device deletes the secrets of its open attempt
 
 - with its last report in the attempt (`device_round.py`), or when it accepts the announcement of a later attempt;
+- when it refuses a message of the attempt (`Session.step`);
 - when the server refuses its request for the next message, or says that the attempt does not ask this device any more;
 - when the time has passed that the server named with its last message: the latest end of the next phase;
-- when the person stops taking part or leaves the run, and when the store turns out to be a copy.
+- when the person stops taking part, changes the key or leaves the run, and when the store turns out to be a copy.
 
 The time is checked when the store is opened and before every step. Without its secrets a device cannot report in the
-attempt: it has dropped out, and reports again in the next attempt.
+attempt: it has dropped out, and reports again in the next attempt. A report that was stored but not received by the
+server is deleted as well: the last one contains shares of other devices' secrets. If it is a table, its cost stays in
+the ledger.
 """
 
 import time
@@ -25,14 +28,16 @@ _NAME = "attempt_until"  # of the time in the store, in Unix seconds
 
 
 def drop_out(session: "Session") -> None:
-    """Delete the secrets of the attempt that this device has begun and not finished, if there is one."""
-    if not session.is_enrolled or not session.in_round:
+    """Delete the secrets and the unsent report of the attempt that this device has begun and not finished, if any."""
+    if not session.is_enrolled:
         return
     client = session.client()
+    if not client.has_attempts or not (client.in_round or session.store.get(_NAME) is not None):
+        return
     client.rest()
     with session.store.change():
         session.kept.put_private_state(client.private_state())
-        session.store.drop(_NAME)
+        session.store.drop(_NAME, "outbox")
 
 
 def drop_expired(session: "Session") -> None:
@@ -48,14 +53,12 @@ def drop_expired(session: "Session") -> None:
 def put_time(session: "Session", client: Client, seconds: int | None) -> None:
     """Store until when the secrets of the open attempt are kept; call only inside `Store.change`.
 
-    This is `seconds` from now, as the server said, or `USUAL_SECONDS` if it said nothing. If the device has finished
-    the attempt, the stored time is removed.
+    This is `seconds` from now, as the server said, or `USUAL_SECONDS` if it said nothing. It is stored with the last
+    report of the attempt as well, and removed when the server has received that report.
     """
-    if client.in_round:
+    if client.has_attempts:
         kept = USUAL_SECONDS if seconds is None else min(seconds, LONGEST_SECONDS)
         session.store.put_json(_NAME, time.time() + kept)
-    else:
-        session.store.drop(_NAME)
 
 
 def extend(session: "Session", seconds: int | None) -> None:

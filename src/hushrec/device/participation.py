@@ -4,7 +4,7 @@ import contextlib
 import threading
 
 from hushrec.device.device import Device
-from hushrec.device.session import NO_ROUND, RUN_OVER, STEPPED
+from hushrec.device.session import RUN_OVER, STEPPED
 from hushrec.device.transport import LONGEST_ASKED, Stopped
 from hushrec.errors import ConnectionFailed, HushrecError
 
@@ -79,4 +79,4 @@ class Participation:
             if outcome == RUN_OVER:
                 self._note(stop, OFF)
                 return
-            self._note(stop, WAITING if outcome == NO_ROUND else REPORTING)
+            self._note(stop, REPORTING if outcome == STEPPED else WAITING)

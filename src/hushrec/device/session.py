@@ -40,7 +40,7 @@ from hushrec.signing import Request
 
 LONGEST_WAIT = 45.0  # seconds of one long poll
 _PUBLIC = Request("GET", "/v1/public")
-STEPPED, NO_ROUND, RUN_OVER = "reported", "no round", "run over"
+STEPPED, NO_ROUND, REFUSED, RUN_OVER = "reported", "no round", "refused", "run over"
 
 
 class Session:
@@ -62,6 +62,7 @@ class Session:
         self.offer = self.kept.offer()
         self.key = self.kept.key()
         self.name = self.kept.device()
+        self.refusal = ""  # why this device refused a message of an attempt, until it has finished another one
         self.predictions.forget()
         self.forget_client()
 
@@ -152,7 +153,11 @@ class Session:
     # Rounds ----------------------------------------------------------------------------------------------------
 
     def step(self, wait: float = 0) -> Job:
-        """Report in the open phase, waiting up to `wait` seconds; return `STEPPED`, `NO_ROUND` or `RUN_OVER`."""
+        """Report in the open phase, waiting up to `wait` seconds; return one of the four outcomes above.
+
+        A refused message of an open attempt ends only that attempt (`REFUSED`), because other devices can cause it.
+        If the device refuses an announcement, terms or a public table, which are the server's alone, this raises.
+        """
         self._refuse_copies()
         open_attempt.drop_expired(self)
         if self.store.get("next_key") is not None:
@@ -180,7 +185,16 @@ class Session:
         if terms is not None and terms.n_items > self.accepted.terms.n_items:
             yield from self.refresh_catalogue(terms.n_items)
         yield from self._provide(envelope)
-        if self._prepare_report(envelope, reply.attempt_seconds):
+        is_open = self.client().is_open(envelope.address)
+        try:
+            has_report = self._prepare_report(envelope, reply.attempt_seconds)
+        except RemoteProtocolError as error:
+            if not is_open:
+                raise
+            open_attempt.drop_out(self)
+            self.refusal = str(error)
+            return REFUSED
+        if has_report:
             yield from self._send_outbox()
         return STEPPED
 
@@ -208,6 +222,11 @@ class Session:
             client.take_public(kept)
         if kept is None or client.lacks(message):
             yield from self.refresh_public()
+            if self.client().lacks(message):
+                raise RemoteProtocolError(
+                    "the server's public table must be the one that was announced, but its hash differs. The device"
+                    " sends no report."
+                )
 
     def refresh_public(self) -> Job:
         body = expect((yield Call(_PUBLIC, signed=False, largest=LARGEST_TABLE + SMALL_REPLY)), 200)
@@ -326,6 +345,7 @@ class Session:
             self.forget_client()  # the store has not changed, and is the only source of truth
             raise
         self.offer = offer
+        self.refusal = self.refusal if client.in_round else ""
         self.predictions.forget()
         return report is not None
 
@@ -339,6 +359,8 @@ class Session:
             wire.decode(expect(reply, 200), Receipt)
         with self.store.change(durable=False):  # if a crash undoes this, the same bytes are sent again
             self.store.drop("outbox")
+            if not self.in_round:
+                self.store.drop("attempt_until")
 
     def refresh_catalogue(self, n_items: int) -> Job:
         """Fetch and append new items page by page, until the catalogue has `n_items` items."""

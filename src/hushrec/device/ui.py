@@ -104,7 +104,7 @@ class Page:
             "over": status.is_over,
             "joined": status.has_joined,
             "server": status.server,
-            "part": {"on": part.is_on, "code": part.code, "words": part.words},
+            "part": {"on": part.is_on, "code": part.code, "words": part.words, "refusal": status.refusal},
             "round": status.round_number,
             "rounds": status.rounds,
             "n_items": status.n_items,

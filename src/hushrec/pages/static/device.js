@@ -106,13 +106,13 @@ function show(news) {
   find("#welcome").hidden = state.joined;
   document.body.classList.toggle("welcoming", !state.joined);
   find("#joined").hidden = !state.joined;
-  const { on, code, words } = state.part;
+  const { on, code, words, refusal } = state.part;
   const calm = CALM.has(code);
   if (!state.joined) pill("Not joined", "warm");
   else if (state.over) pill("All rounds are over");
   else if (!calm) pill(TRYING.has(code) ? "Server away" : "Stopped", "bad");
   else pill(on ? "Taking part" : "Not taking part", on ? "" : "warm");
-  say("#part-words", state.over ? "All rounds are over. You keep your recommendations, and new ratings still change them." : PART[code] ?? `Stopped: ${words}`);
+  say("#part-words", state.over ? "All rounds are over. You keep your recommendations, and new ratings still change them." : (PART[code] ?? `Stopped: ${words}`) + (refusal && ` Your device left a round, because it refused a message: ${refusal}`));
   find(".part").classList.toggle("trouble", !calm && !state.over);
   say("#part", on ? "Stop" : "Take part");
   find("#part").hidden = state.over || AFTER.has(code);
