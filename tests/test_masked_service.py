@@ -23,6 +23,7 @@ from masked_kit import (
 )
 from service_kit import OPEN_SOCKETS, RUN_ID, Live, RawDevice, held_port, live_server, wait_for
 from test_device_ui import client_of
+from test_service_faults import Clock
 
 from hushrec import Device, wire
 from hushrec.errors import LocalProtocolError, RemoteProtocolError
@@ -146,6 +147,56 @@ def test_a_device_that_restarts_goes_on_and_its_file_holds_no_secret_afterwards(
                     kept += [shares.seed_share for shares in attempt.held.values()]
         assert len(kept) == 2 * 3 + 3
         assert not any(secret in bytes_in(store) for secret in kept)
+
+
+def test_no_phase_closes_at_its_quorum_below_n_min(tmp_path: Path) -> None:
+    """2 of 5 are a quorum of 0.4, but the grace begins with the report of the fourth device, n_min; then it ends."""
+    settings = masked_settings(5, rounds={"quorum": 0.4, "grace_seconds": 10})
+    clock = Clock()
+
+    def pass_time() -> None:
+        clock.now += 11
+        assert live.admin("POST", "/v1/admin/start").status_code == 200  # the schedule looks at the clock
+
+    def report_three_then_one(phase: str) -> None:
+        report(live, devices[:3], phase)
+        pass_time()
+        report(live, devices[3:4], phase)
+
+    with joined(tmp_path, 5, settings, clock=clock) as (live, devices):
+        report(live, devices, "keys")
+        report_three_then_one("shares")
+        wait_for(lambda: live.rounds._quorum_at is not None)
+        pass_time()
+        for phase in PHASES[2:]:  # only the four that sent shares are asked
+            report_three_then_one(phase)
+        wait_for(lambda: live.rounds.server.side.learner.round_number == 1)
+        assert tables_of(devices) == [1, 1, 1, 1, 0]
+
+
+def test_a_few_devices_that_claim_later_rounds_raise_no_alarm_and_hide_none(tmp_path: Path) -> None:
+    """A round beyond the plan is ignored, and c_max or half of the devices are too few; revoked ones do not count."""
+    settings = masked_settings(5, terms={"survivors": 1.0, "corrupt": 0.2})
+    with live_server(tmp_path, settings, items=catalogue()) as live, ExitStack() as stack:
+        devices = [stack.enter_context(RawDevice(live)) for _ in range(5)]
+        wait_for(lambda: live.rounds.is_open)
+
+        def claim(device: RawDevice, last: str) -> str:
+            device.send("GET", f"/v1/inbox?after=0&last={last}")
+            return str(live.rounds.concern)
+
+        assert live.rounds.offer.terms.rules.most_corrupt == 1
+        assert "backup" not in claim(devices[0], "2.1.0")  # the only one that has asked, but not more than c_max
+        for _ in range(3):
+            close_phase(live)
+        for device in devices[1:]:
+            assert claim(device, "999999999.0.0") == claim(device, "0.0.0") == live.rounds.server.side.concern
+        assert "backup" not in claim(devices[1], "2.1.0")
+        found = claim(devices[2], "3.1.0")
+        assert "3 of 5 devices" in found
+        assert str(live.rounds.server.side.concern) in found
+        live.admin("DELETE", f"/v1/admin/devices/{devices[2].name}")
+        assert live.rounds.concern == live.rounds.server.side.concern
 
 
 def test_the_server_deletes_the_reports_of_an_attempt_that_failed(tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def test_a_masked_server_restored_to_an_earlier_round_says_so_and_begins_a_next_
             with pytest.raises(RemoteProtocolError, match=r"older backup.*--next") as behind:
                 devices[0].step(wait=5)
             assert behind.value.code == "server-behind"
-            assert "1 of 3 devices have reported in round 2" in str(live.rounds.concern)
+            assert "1 of 3 devices" in str(live.rounds.concern)
             assert "--run 2" in str(live.rounds.concern)
             assert tables_of(devices) == [1] * PEOPLE
         with live_server(tmp_path, masked_settings(PEOPLE, **three(run=2)), items=catalogue(), port=port) as live:

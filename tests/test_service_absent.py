@@ -23,6 +23,7 @@ from test_service_faults import Clock
 from hushrec import wire
 from hushrec.errors import ConsentNeeded, RemoteProtocolError
 from hushrec.messages import Enrolment
+from hushrec.protocols.masked.messages import Survivors
 from hushrec.service.monitor import Monitor
 from hushrec.service.registry import Device
 from hushrec.service.rounds import Rounds
@@ -190,6 +191,19 @@ def test_a_round_with_a_quorum_waits_a_moment_for_the_others(tmp_path: Path) -> 
         await stage.report(*devices)
         await stage.advance()
         assert stage.rounds.round_number == 3
+
+    played(tmp_path, scenario)
+
+
+def test_no_device_gets_the_message_of_another_whose_memory_is_used_again(tmp_path: Path) -> None:
+    """New messages may have the id of one that was deleted; each is encoded for itself."""
+
+    async def scenario(stage: Stage) -> None:
+        await stage.join(2)
+        await stage.advance()
+        first = stage.rounds._encoded(Survivors(bytes(1)))
+        later = [Survivors(bytes([1])) for _ in range(1000)]
+        assert first not in map(stage.rounds._encoded, later)
 
     played(tmp_path, scenario)
 

@@ -53,6 +53,11 @@ def expected_devices(offer: Offer) -> int | None:
     return make_run_protocol(offer.protocol, offer.model, offer.options).expected_devices(offer.terms)
 
 
+def most_corrupt(offer: Offer) -> int:
+    """Return the number of corrupt devices that a run's terms tolerate; 0 if the terms name none."""
+    return make_run_protocol(offer.protocol, offer.model, offer.options).most_corrupt(offer.terms)
+
+
 def expectation(offer: Offer, n_devices: float | None = None) -> str | None:
     """Return a sentence on the accuracy measured with `n_devices` devices, by default as many as expected, or None."""
     count = expected_devices(offer) if n_devices is None else n_devices

@@ -70,6 +70,10 @@ class ConfiguredProtocol(ABC):
         """Return the number of devices that the noise or step of these terms is calibrated for; None if unknown."""
         return None
 
+    def most_corrupt(self, terms: Any) -> int:
+        """Return the number of corrupt devices that these terms tolerate; 0 if they name none."""
+        return 0
+
     def expectation(self, terms: Any, model: str, n_devices: float) -> str | None:
         """Return a sentence about the accuracy to expect with `n_devices` devices; None if it was not measured."""
         return None

@@ -24,6 +24,7 @@ import sqlalchemy as sa
 
 from hushrec.errors import HushrecError, RemoteProtocolError
 from hushrec.messages import Address, Envelope, Offer, Public, Receipt
+from hushrec.offers import most_corrupt
 from hushrec.protocols.parties import Name
 from hushrec.randomness import Purpose, SystemRandomness
 from hushrec.server import Server, Stage
@@ -64,20 +65,30 @@ class Rounds(RunCopy):
         self.is_stopping = False  # the server is shutting down
         self._ahead: dict[Name, LastReport] = {}  # the phase of each device's last report, as the device claims
         self._pending: dict[str, tuple[bytes, asyncio.Future[None]]] = {}  # reports being stored: digest and future
-        self._sealed: tuple[Any, bytes] = (None, b"")  # the last encoded message, for all devices that get the same
+        self._sealed: tuple[Any, Address | None, bytes] = (None, None, b"")  # the last message, and its encoding
         self._published: tuple[Any, bytes] = (None, b"")  # the encoded public table, for all who download it
 
     @property
     def concern(self) -> str | None:
-        """One sentence that warns the operator of trouble in this run, or None."""
-        side = self.server.side
-        ahead = [last[0] for last in self._ahead.values() if last[0] > self.round_number]
-        if not ahead or side.can_skip_rounds:
-            return side.concern
+        """Sentences that warn the operator of trouble in this run, or None."""
+        return " ".join(filter(None, (self._restore_warning(), self.server.side.concern))) or None
+
+    def _restore_warning(self) -> str | None:
+        """Return a warning that this server was restored from an older backup, if devices are in later rounds; or None.
+
+        A device may lie about its last report. So the devices that claim a later round must be more than the protocol
+        tolerates as corrupt, and more than half of the devices that have asked this worker for a message.
+        """
+        claims = self._ahead.keys()
+        ahead = {name for name, last in self._ahead.items() if last[0] > self.round_number}
+        count, total = (len(names) - self.registry.count_ended(names) for names in (ahead, claims))
+        if self.server.side.can_skip_rounds or count <= total / 2 or count <= most_corrupt(self.offer):
+            return None
         return (
-            f"This server was restored from an older backup: it is in round {self.round_number}, and {len(ahead)} of"
-            f" {self.registry.count_active()} devices have reported in round {max(ahead)}. Devices never repeat a"
-            f" round. Begin a next run, which devices can join: restart the server with --run {self.number + 1}."
+            f"This server was probably restored from an older backup: it is in round {self.round_number}, and {count}"
+            f" of {self.registry.count_active()} devices say that they have reported in a later round. Devices never"
+            " repeat a round. Begin a next run, which devices can join: restart the server with --run"
+            f" {self.number + 1}."
         )
 
     async def inbox(self, device: Device, after: int, wait: float, last: LastReport = NOTHING) -> bytes | None:
@@ -87,7 +98,7 @@ class Rounds(RunCopy):
         last report, as the device claims.
         """
         until = self._clock() + wait
-        self._ahead[device.id] = last
+        self._ahead[device.id] = last if last[0] <= self.offer.terms.max_rounds else NOTHING  # ignore the impossible
         if last[0] > self.round_number and not self.server.side.can_skip_rounds:
             raise Refusal(
                 f"this server is in round {self.round_number}, but this device has reported in round {last[0]}: the"
@@ -124,9 +135,9 @@ class Rounds(RunCopy):
     def _encoded(self, message: Any) -> bytes:
         """Return a message encoded in its envelope, from a cache if the previous call had the same message."""
         address = self.server.address
-        if self._sealed[0] != (address, id(message)):
-            self._sealed = (address, id(message)), encode(Envelope.to(self.offer.run_id, address, message))
-        return self._sealed[1]
+        if self._sealed[0] is not message or self._sealed[1] != address:
+            self._sealed = message, address, encode(Envelope.to(self.offer.run_id, address, message))
+        return self._sealed[2]
 
     def stop_waiting(self) -> None:
         """End all long polls without a message, and all event streams, because the server is shutting down."""
@@ -252,17 +263,22 @@ class Rounds(RunCopy):
     def _seconds_left(self) -> float:
         """Return the seconds until the open phase closes; at most 0 if it should close now.
 
-        A phase closes at its deadline, or earlier: `grace_seconds` after its quorum has reported, or as soon as all
-        present devices have. The report of a device that left stays in the sum, but does not count for the quorum.
+        A phase closes at its deadline, or earlier: as soon as all present devices have reported, or `grace_seconds`
+        after its quorum has and it has the reports of `ServerSide.fewest_devices`, below which an attempt may fail. The
+        report of a device that left stays in the sum, but does not count for the quorum.
         """
         until = self._settings.deadline_seconds - self.elapsed
         given = self.n_reports - self.registry.count_ended(self.server.reported.keys())
-        if self.n_reports == 0 or given < math.ceil(self._settings.quorum * self.n_present):
+        is_complete = given >= self.n_present
+        is_few = given < math.ceil(self._settings.quorum * self.n_present) or (
+            self.n_reports < self.server.side.fewest_devices and not is_complete
+        )
+        if self.n_reports == 0 or is_few:
             self._quorum_at = None
             return until
         if self._quorum_at is None:
             self._quorum_at = self._clock()
-        grace = 0.0 if given >= self.n_present else self._settings.grace_seconds
+        grace = 0.0 if is_complete else self._settings.grace_seconds
         return min(until, self._quorum_at + grace - self._clock())
 
     # Opening and closing ---------------------------------------------------------------------------------------

@@ -132,6 +132,9 @@ class Masked(ConfiguredProtocol):
     def expected_devices(self, terms: MaskedTerms) -> int:
         return terms.priced.cohort.devices
 
+    def most_corrupt(self, terms: MaskedTerms) -> int:
+        return terms.rules.most_corrupt
+
     def expectation(self, terms: MaskedTerms, model: str, n_devices: float) -> str | None:
         return find_learning(model).expectation(terms.priced, n_devices)
 
