@@ -116,7 +116,7 @@ def run_demo(
 
 
 def with_common(settings: dict[str, Any], common: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of a run, and of the `common` options those that its model and protocol have."""
+    """Return the settings of a run, updated with the `common` options that its model and protocol have."""
     used = Settings(**settings).options
     return {**settings, **{option: value for option, value in common.items() if option in used}}
 

@@ -97,8 +97,7 @@ class Device:
         """Create a new store and return its device.
 
         `budgets` are fields of `Budgets`: epsilon and least_cohort for `masked`, epsilon_i, epsilon_p, epsilon_g and
-        max_value_rho for `sdcf`, and scale. If one of them is invalid, nothing is created. A failed request is retried
-        for `patience` seconds.
+        max_value_rho for `sdcf`, and scale. If one of them is invalid, nothing is created.
         """
         checked = Budgets(**budgets)
         place = default_folder() if folder is None else Path(folder)
@@ -118,8 +117,7 @@ class Device:
         """Leave the run, if the server replies within a few seconds; then close and erase this store."""
         if self.has_joined:
             with contextlib.suppress(HushrecError):  # the store is erased even if the server cannot be reached
-                driver = self._driver(patience=0, seconds=FAREWELL_SECONDS)
-                driver.run(joining.leave(self._session))
+                self._driver(patience=0, seconds=FAREWELL_SECONDS).run(joining.leave(self._session))
         with self._lock:
             self.close()
             erase(self._store.folder)
@@ -147,7 +145,7 @@ class Device:
             return self._store.ratings()
 
     def add_rating(self, item: str, value: float, *, keep_unknown: bool = False) -> None:
-        """Store one rating, replacing an earlier rating of the same item."""
+        """Store one rating, replacing an earlier one of the same item; for `keep_unknown` see `add_ratings`."""
         self.add_ratings({item: value}, keep_unknown=keep_unknown)
 
     def add_ratings(self, values: Mapping[str, float], *, keep_unknown: bool = False) -> None:
@@ -452,10 +450,7 @@ class Device:
             self._session.allow(epsilon)
 
     def sent(self) -> Sent | None:
-        """Return the last reports that the device keeps, with the private data behind them; None if it keeps none.
-
-        A device keeps its latest table in a masked run, and at most 50 reports under the other protocols.
-        """
+        """Return the reports kept (the last masked table, or up to 50 others) with their private data, or None."""
         with self._lock:
             reports = self._session.kept.shown()
             if not reports:

@@ -420,7 +420,10 @@ class Session:
         return self.budgets.before_joining(ledger) if self.offer is None else [self.budgets.protocol_for(self.offer)]
 
     def budget(self) -> dict[str, Any]:
-        """Return the budget spent and its limit; before joining, those of the default protocol."""
+        """Return the budget spent, its limit, its unit and what it does not cover, for the joined protocol.
+
+        Before joining, it is for the protocol that earlier runs have charged, or else for the default protocol.
+        """
         ledger = self.ledger()
         statement: dict[str, Any] = self._protocols(ledger)[0].ledger_statement(ledger)
         return statement

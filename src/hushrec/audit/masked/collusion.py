@@ -119,7 +119,8 @@ def attack_with_helpers(run: Watched, scene: Scene) -> list[Finding]:
 def _told(run: Watched, name: str, metric: str, tables: Sequence[Table], scene: Scene, claim: str) -> Finding:
     """Return how well `tables` reveal which devices hold the victim's ratings and which send zeros.
 
-    `tables` holds the tables of the last devices of the scene, with all masks or only those that remain.
+    `tables` are those of the last `len(tables)` devices of the scene: as they were sent, or as `strip_table` returns
+    them, without the masks that the server and its helpers know.
     """
     coins, expected = scene.coins[-len(tables) :], scene.integers[int(np.argmax(scene.coins))].astype(np.float64)
     scores = table_scores(tables, expected)

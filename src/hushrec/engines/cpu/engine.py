@@ -100,7 +100,7 @@ class CpuEngine(GradientEngine):
         return 4 * self._state.numbers_sent / n_answers
 
     def state(self) -> State:
-        """Return the vectors, privacy losses and counters; permanent bits are drawn again from the seed."""
+        """Return the vectors, privacy losses and counters, without permanent bits, which the seed determines."""
         state = self._state
         return {
             "user_vectors": state.vectors.users,

@@ -1,4 +1,4 @@
-"""Per-user arrays for engine `gpu` (probabilities, training values, capped profiles), and how many runs fit on it."""
+"""Per-user arrays for engine `gpu` (probabilities, training values, capped profiles), and how many runs fit a GPU."""
 
 import numpy as np
 

@@ -151,7 +151,7 @@ class ShardedGradientEngine(GradientEngine):
         return 4 * self._state.numbers_sent / (len(self.problem.active_users) * max(self.round_number, 1))
 
     def state(self) -> State:
-        """Return the same arrays as engine `cpu`; permanent bits are drawn again from the seed."""
+        """Return the same arrays as engine `cpu`, without permanent bits, which workers draw again from the seed."""
         state = self._state
         return {
             "user_vectors": self._gathered(state.users),

@@ -7,7 +7,7 @@ The rating of item j by a person with taste u is modelled as
 b_j is the effect of the item. The columns of x_j are, in this order: factors, audience, quality, attributes,
 log-popularity, and 1. Quality is the effect b_j again, because people differ in how much they agree with the average.
 The public table has rows chol(S)ᵀx_j and offsets centre + b_j + x_jᵀm. In these whitened coordinates, the prior of
-every taste d is N(0, I).
+every whitened taste d is N(0, I).
 """
 
 from collections.abc import Mapping
