@@ -40,7 +40,11 @@ def evidence_of_steps(
     chances: FloatArray,
     levels: RatingLevels = WHOLE_STARS,
 ) -> FloatArray:
-    """Return the log-likelihood ratio that each never reported item is rated, `(n_items,)`; 0 for reported items."""
+    """Return ln(P(steps | rated) / P(steps | not rated)) of each item, `(n_items,)`; 0 for reported items.
+
+    The steps are those of the user vector between reports. `found` holds the ratings recovered from the reports, and
+    `chances` the prior probability that each item is rated, such as its popularity.
+    """
     scores = np.zeros(len(chances))
     unknown = np.flatnonzero(np.isnan(found.ratings))
     steps = zip(trace.parts[:EARLY_ROUNDS], trace.parts[1:], strict=False)

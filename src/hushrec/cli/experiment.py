@@ -31,7 +31,7 @@ def experiment(
     ] = None,
     collect: Annotated[
         Path | None,
-        Option(help="Run nothing; write the records from this file, which holds the results of an exported grid."),
+        Option(help="Run nothing; write the records from this file of results, made from a grid file of --export."),
     ] = None,
     engine: Annotated[
         str | None,

@@ -47,7 +47,7 @@ def train(
             " test item per person."
         ),
     ] = 0,
-    seed: Annotated[int, Option(help="Seed of all other random numbers.")] = 0,
+    seed: Annotated[int, Option(help="Seed of all random numbers except those of --split-seed.")] = 0,
     patience: Patience = None,
     engine: EngineOption = None,
     address: Address = None,

@@ -62,9 +62,10 @@ def put_time(session: "Session", client: Client, seconds: int | None) -> None:
 
 
 def extend(session: "Session", seconds: int | None) -> None:
-    """Keep the secrets of the open attempt for `seconds` from now, because it may ask this device so long.
+    """Keep the secrets of the open attempt for `seconds` from now, the time in which the server may ask for a report.
 
-    A time that is later by less than a minute is not stored, so that short polls do not write to the disk.
+    Do nothing if no attempt is open, or if the server named no time. The stored time is replaced only by one that is
+    more than a minute later, so that short polls do not write to the disk.
     """
     if seconds and session.in_round and session.store.get_json(_NAME) < time.time() + seconds - 60:
         with session.store.change():

@@ -160,7 +160,8 @@ def make_run(settings: TermsSettings, items: Items, run_id: str, key: DeviceKey 
     """Return the offer that devices are asked to accept, and the server before its first round.
 
     The server cannot know how many devices will join or how much each rated: the terms assume `expected_devices`
-    devices that rated a twentieth of the items each. A key is generated unless one is given.
+    devices that rated a twentieth of the items each. `key` signs what the server announces, and its public half is in
+    the offer; without it, a new key is generated.
     """
     names, n_items = (settings.protocol, settings.model_name), len(items.ids)
     options = imported(find_protocol(settings.protocol).implementation).network_options(

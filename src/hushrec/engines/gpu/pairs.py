@@ -97,7 +97,11 @@ def selected_partners(profiles: Profiles, users: Tensor, is_rated: Tensor, unifo
 def selected_reports(
     users: Tensor, items: Tensor, partners: Tensor, is_rated: Tensor, user_vectors: Tensor, item_vectors: Tensor
 ) -> Reports:
-    """Return the reported errors of selected items: the error of the item's pair, negative if the item is unrated."""
+    """Return the errors that devices report for selected items in pairwise ranking (model `bpr`).
+
+    Item `items[i]` and `partners[i]` are a pair: one of them is rated by user `users[i]`, the other is not. With the
+    error s of this pair, the report has s if `items[i]` is the rated one, and −s otherwise.
+    """
     product = (user_vectors[users] * (item_vectors[items] - item_vectors[partners])).sum(-1)
     sign = torch.where(is_rated, 1.0, -1.0).to(product.dtype)
     return Reports(users, items, sign * torch.sigmoid(-sign * product))

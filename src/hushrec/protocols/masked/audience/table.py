@@ -40,7 +40,7 @@ class AudienceTable:
     def __post_init__(self) -> None:
         freeze_entries(self)
         if not np.all(self.crowd > 0):
-            raise RemoteProtocolError("crowd of a public table must be positive. Devices refuse the table.")
+            raise RemoteProtocolError("crowd of a public table must be positive for every item. Devices refuse it.")
         for name in ("count_weights", "weights"):
             if not np.all(getattr(self, name) >= 0):
                 raise RemoteProtocolError(f"{name} of a public table must not be negative. Devices refuse the table.")
