@@ -82,6 +82,9 @@ def main() -> None:
             place = Path(folder)
             members = _members(ratings, options.devices, 0, place / "stores")
             record, _ = run_network(options, place, CONFIG.format(**terms), options.items, members)
+    items = f" --items {options.items.name}" if options.items else ""
+    out = f" --out benchmarks/records/{options.out.name}" if options.out else ""
+    record["command"] = f"python benchmarks/masked_fleet.py{items} --seeds {options.seeds}{out}"
     record |= terms
     seeds = range(options.seeds if options.devices == ratings.n_users else 0)
     record["engine_rmse"] = [engine_rmse(options, seed) for seed in seeds]

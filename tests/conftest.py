@@ -21,11 +21,11 @@ hypothesis.settings.load_profile("hushrec")
 
 # The files that take longest, in this order, begin first, so that no worker waits for another's last file.
 LONGEST = (
-    "test_ray",
+    "test_shards",
     "test_audit",
     "test_device_browser",
     "test_masked_dropouts",
-    "test_shards",
+    "test_ray",  # after others have compiled the kernels, which its workers would compile side by side
     "test_service_workers",
     "test_gpu_pairs",
     "test_masked_kills",
