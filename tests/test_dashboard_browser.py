@@ -74,7 +74,7 @@ def test_a_masked_run_shows_phases_attempts_cohorts_drop_outs_and_accuracy(brows
         page.wait_for_selector("#reports-note:has-text('Phase keys, 1 of 5, attempt 2.')")
         report(live, devices, "keys", 1, 2)
         page.wait_for_selector("#reports-note:has-text('Phase shares, 2 of 5, attempt 2. 10 devices have not')")
-        assert "2 cohorts of 5 to 5 devices continue; 0 had too few devices." in page.inner_text("#reports-note")
+        assert "2 cohorts of 5 devices continue; 0 had too few devices." in page.inner_text("#reports-note")
         report(live, devices[:9], "shares", 1, 2)
         close_phase(live)
         page.wait_for_selector("#reports-note:has-text('2 cohorts of 4 to 5 devices continue')")

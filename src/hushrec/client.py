@@ -172,7 +172,10 @@ class Client:
         self._last = Address(max(self.last_round, reported), self._last.attempt, self._phases[-1])
 
     def lacks(self, message: Any) -> bool:
-        """Return whether this device must fetch the current public table before it can reply to this message."""
+        """Return whether this device must fetch the current public table before it can reply to this message.
+
+        Raise `RemoteProtocolError` for an announcement that the device refuses, whatever its public table.
+        """
         return self.side.lacks(self._private, message)
 
     def take_public(self, public: Arrays) -> None:

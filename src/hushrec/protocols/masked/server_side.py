@@ -124,7 +124,8 @@ class MaskedServer(ServerSide):
         if self.attempt is None or self.attempt.phase is Phase.KEYS or self.attempt.is_single:
             return None
         sizes, lost = [len(cohort.asked) for cohort in self.attempt.cohorts], len(self.attempt.given_up)
-        return f"{len(sizes)} cohorts of {min(sizes):,} to {max(sizes):,} devices continue; {lost} had too few devices."
+        largest = f" to {max(sizes):,}" if max(sizes) > min(sizes) else ""
+        return f"{len(sizes)} cohorts of {min(sizes):,}{largest} devices continue; {lost} had too few devices."
 
     @property
     def accuracy(self) -> list[dict[str, float]]:
