@@ -46,14 +46,17 @@ def read_level(given: str | float, terms: MaskedTerms) -> float:
 def describe_trust(terms: MaskedTerms, epsilon: float) -> str:
     """Return sentences about how many devices may collude with the server at this ε, and what ε is if more do."""
     priced, n_min, c_max = terms.priced, terms.rules.smallest, terms.rules.most_corrupt
-    few = f"at most {c_max:,} of these devices collude" if c_max else "no other device colludes"
-    words = f"The budget holds if {few} with the server, which enrols them."
+    few = f"at most {c_max:,} devices of a cohort collude" if c_max else "no other device colludes"
+    words = f"The budget holds if {few} with the server, which decides who may join."
     if not 0 < epsilon <= priced.epsilon < math.inf or n_min // 2 <= c_max:
         return words
     fraction = own_fraction(epsilon, priced.epsilon, priced.delta)
     half, all_others = (priced.epsilon_if(honest, fraction) for honest in (n_min - n_min // 2, 1))
     left = f"\u03b5 would be {all_others:.3g}" if all_others < math.inf else "nothing would be guaranteed"
-    return f"{words} If half of them did, \u03b5 {epsilon:g} would be {half:.3g}; if all others did, {left}."
+    return (
+        f"{words} If half of the devices in a sum did, \u03b5 {epsilon:g} would be {half:.3g} at the same"
+        f" \u03b4; if all others did, {left}."
+    )
 
 
 def _explain(epsilon: float, terms: MaskedTerms) -> dict[str, Any]:
