@@ -82,7 +82,7 @@ def test_one_of_a_kind_is_not_called_many(number: int, words: str) -> None:
         (["recommend"], "has not joined a server"),
         (["leave"], "has not joined a server"),
         (["init"], "must not hold a store already"),
-        (["budget", "--raise-to", "1"], "epsilon must not be below the present limit"),
+        (["budget", "--raise-to", "1"], "epsilon must be at least"),
         (["import", "missing.csv"], "must be a readable text file"),
     ],
 )

@@ -166,7 +166,7 @@ def test_an_enrolment_must_be_signed_with_the_key_it_brings(tmp_path: Path) -> N
         (make_body(phase="keys"), 409, "phase report"),
         (make_body(attempt=2), 409, "attempt 1"),
         (make_body(run_id="cd" * 16), 409, "this server's run"),
-        (msgspec.msgpack.encode({"version": 9}), 426, "protocol version must be 2, got 9"),
+        (msgspec.msgpack.encode({"version": 9}), 426, "version must be 2, got 9"),
     ],
 )
 def test_a_malformed_answer_is_refused_with_one_sentence(

@@ -67,7 +67,7 @@ class Client:
 
     @property
     def has_attempts(self) -> bool:
-        """Whether a round has several phases, so that a device can drop out between two of them."""
+        """Whether a round can be tried again: it has several phases, and devices may drop out between two of them."""
         return len(self._phases) > 1
 
     @property
@@ -77,10 +77,10 @@ class Client:
 
     @property
     def done_with(self) -> int:
-        """The latest round in which this device will not report again.
+        """The latest round in which this device will not report again; 0 if there is none.
 
-        A round with one phase is done with its report. A round with several phases may still be tried again, so that
-        only the rounds before it are done.
+        A round with one phase is finished for this device when it has reported. A round with several phases may be
+        tried again, so that only earlier rounds are finished.
         """
         return max(self.last_round - 1, 0) if self.has_attempts else self.last_round
 
@@ -137,7 +137,8 @@ class Client:
         """
         if not self.takes_part:
             raise LocalProtocolError(
-                "a device must have rated items to report and, for some protocols and models, unrated items."
+                "to report, a device must have rated at least one item and, under some protocols and models, have"
+                " unrated items left. Rate an item, or remove a rating."
             )
         self.check_order(address)
         report = self.side.report(self._private, address, message, draws)
@@ -189,7 +190,7 @@ class Client:
         return self.side.spent(self._state)
 
     def rest(self) -> None:
-        """Discard the secrets of the last attempt. The caller must know that no attempt is open."""
+        """Discard the secrets of the last attempt, because it has ended or this device drops out of it."""
         self._state = self.side.rest(self._state)
         self._last = Address(self._last.round_number, self._last.attempt, self._phases[-1])
 

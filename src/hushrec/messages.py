@@ -308,9 +308,10 @@ def check_whole(message: object, *names: str) -> None:
 
 
 def freeze(message: object, name: str, kind: type[np.integer[Any]] | type[np.floating[Any]]) -> None:
-    """Replace an array of a message by a read-only copy, so that a checked message cannot change.
+    """Replace the array in field `name` of a message by a read-only copy, so that a checked message cannot change.
 
-    Integers become int64, so that differences of unsigned numbers cannot wrap around.
+    Raise `RemoteProtocolError` unless the field is an array of `kind`, such as `np.floating`. If `kind` is
+    `np.integer`, the copy is int64, so that differences of unsigned numbers cannot wrap around.
     """
     given = getattr(message, name)
     if not isinstance(given, np.ndarray) or not np.issubdtype(given.dtype, kind):

@@ -59,7 +59,10 @@ def most_corrupt(offer: Offer) -> int:
 
 
 def expectation(offer: Offer, n_devices: float | None = None) -> str | None:
-    """Return a sentence on the accuracy measured with `n_devices` devices, by default as many as expected, or None."""
+    """Return a sentence on the accuracy that experiments found for runs with `n_devices` devices.
+
+    By default this is the number that the run's terms were computed for. Return None if nothing was measured.
+    """
     count = expected_devices(offer) if n_devices is None else n_devices
     protocol = make_run_protocol(offer.protocol, offer.model, offer.options)
     return None if count is None else protocol.expectation(offer.terms, offer.model, count)

@@ -174,7 +174,8 @@ class Server:
         """Close the open phase with `reports`, by default the received ones. Step S7 of docs/data-flow.md.
 
         `reports` must be sorted by the devices' names. If the protocol needs only the sum of some reports
-        (`ServerSide.addend`), `sums` holds pairs of devices and the sum of their reports, which `reports` then omits.
+        (`ServerSide.addend`), `sums` holds pairs (names of devices, sum of their reports), and `reports` holds the
+        reports of all other devices.
         """
         self._next_stage(Event.CLOSE_PHASE)
         if reports is None:
@@ -209,7 +210,10 @@ class Server:
 
     def _next_attempt(self, reason: str, members: Collection[Name]) -> None:
         if self._most_attempts is not None and self._attempt >= self._most_attempts:
-            raise LocalProtocolError(f"round {self.round_number} failed {self._attempt} times: {reason}")
+            raise LocalProtocolError(
+                f"round {self.round_number} failed {self._attempt} times, so that the run cannot go on. The last time:"
+                f" {reason}"
+            )
         self._open_attempt(self.round_number, self._attempt + 1, members)
         self._move(Event.CLOSE_PHASE)
 

@@ -85,12 +85,13 @@ def encode(message: Any) -> bytes:
 def decode(body: bytes, expected: type[Message]) -> Message:
     """Return the message in these bytes; raise `RemoteProtocolError` unless it is valid and of the expected class.
 
-    The protocol version is checked first, so that a peer with another version gets an error about the version.
+    The format's version is checked first, so that a peer with another version gets an error about the version.
     """
     version = _decoded(body, _Version, "message").version
     if version != PROTOCOL_VERSION:
         raise RemoteProtocolError(
-            f"protocol version must be {PROTOCOL_VERSION}, got {version}. Update the older side.", code="wrong-version"
+            f"the wire format's version must be {PROTOCOL_VERSION}, got {version}. Update hushrec on the older side.",
+            code="wrong-version",
         )
     kind, wanted = _kind_in(body), _kind_of(expected).tag
     if kind.tag != wanted:

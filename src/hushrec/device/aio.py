@@ -24,14 +24,18 @@ RETRY_SECONDS = 5.0  # until the next step after the server could not be reached
 
 @dataclass(frozen=True)
 class Event:
-    """An event of a device's participation; `kind` is `reported`, `refused`, `unreachable`, `over` or `failed`.
+    """An event of a device's participation in a run, of one of five kinds:
 
-    An `over` or `failed` event is the last one. `error` is the exception behind `refused`, `unreachable` or `failed`.
+    - `reported`: the server has received a report of this device;
+    - `refused`: this device refused a message of the server, dropped out of the attempt, and waits for the next one;
+    - `unreachable`: the server cannot be reached or is busy, and this device tries again;
+    - `over`: the run is over. This is the last event;
+    - `failed`: an error ended the participation. This is the last event.
     """
 
     kind: str
-    round_number: int
-    error: HushrecError | None = None
+    round_number: int  # the last round in which this device reported; 0 before the first
+    error: HushrecError | None = None  # the reason for `refused`, `unreachable` or `failed`
 
 
 @asynccontextmanager

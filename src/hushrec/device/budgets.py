@@ -24,12 +24,15 @@ SELECTION = ("epsilon_i", "epsilon_p", "epsilon_g")  # a person's options of `sd
 
 @dataclass(frozen=True)
 class Budgets:
-    """A person's privacy budgets and the scale of their ratings, checked and converted to floats.
+    """A person's privacy budgets and the scale of their ratings, checked.
 
     For protocol `masked`, `epsilon` is the most that one run may cost this person, and `least_cohort` is the smallest
     number of devices that a sum may cover. `epsilon_i`, `epsilon_p` and `epsilon_g` are for `sdcf` (docs/notation.md),
-    and so is `max_value_rho`, the largest cost of the gradient values; None sets no limit. `options` holds options of
-    other protocols by name. `limits` holds further limits of the ledger by unit.
+    and so is `max_value_rho`, the largest cost of the gradient values; None sets no limit. `scale` is the lowest and
+    the highest rating.
+
+    A protocol other than these two may need options of its own: `options` maps their names to values. `limits` maps a
+    unit of the ledger to the most that all runs together may cost in that unit; it overrides the limits above.
     """
 
     epsilon: float = 8.0

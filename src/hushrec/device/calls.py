@@ -23,9 +23,9 @@ class Reply:
 
     status: int
     body: bytes = field(default=b"", repr=False)
-    last_round: int | None = None  # the header Hushrec-Last-Round
-    retry_after: int | None = None  # seconds, the header Retry-After
-    attempt_seconds: int | None = None  # the header Hushrec-Attempt-Seconds
+    last_round: int | None = None  # the last round in which the server has a report with this device's key
+    retry_after: int | None = None  # seconds to wait before the next try, if the server is busy
+    attempt_seconds: int | None = None  # for which the open attempt may still ask this device; 0: it does not
 
     @property
     def problem(self) -> dict[str, Any]:
@@ -64,14 +64,17 @@ Job = Generator[Call, Reply, Any]  # yields requests, receives replies and retur
 
 
 def check_size(offer: Offer) -> None:
-    """Refuse an offer whose item vectors would be too large for a device's memory."""
+    """Raise `RemoteProtocolError` if the public table of this run would be too large for a device's memory.
+
+    The table's size is computed for one vector per item, with as many numbers as the offer names factors, or else one.
+    """
     n_items = offer.terms.n_items
     n_factors = max(int(offer.options.get("factors", 1)), getattr(offer.terms, "n_factors", 1))
     numbers = n_items * n_factors  # of a table with one vector per item
     if n_items > MOST_ITEMS or n_factors > MOST_FACTORS or numbers * 4 > LARGEST_TABLE:
         raise RemoteProtocolError(
-            f"a run must have at most {MOST_ITEMS} items, {MOST_FACTORS} factors and {LARGEST_TABLE} bytes of item"
-            f" vectors for this device, got {n_items} items of {n_factors} factors. Join another server."
+            f"a run must have at most {MOST_ITEMS} items, {MOST_FACTORS} factors and a public table of {LARGEST_TABLE}"
+            f" bytes, got {n_items} items and {n_factors} factors. Join another server."
         )
 
 
@@ -102,7 +105,7 @@ def expect(reply: Reply, status: int) -> bytes:
 
 
 def not_joined() -> LocalProtocolError:
-    """Return the error of a request that needs a server before this device has joined one."""
+    """Return the error to raise when an action needs a server and this device has not joined one."""
     return LocalProtocolError("this device has not joined a server. Join one first.")
 
 

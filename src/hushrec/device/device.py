@@ -38,12 +38,12 @@ FAREWELL_SECONDS = 3.0  # timeout for telling the server when the store is erase
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A recommended item. `predicted` is its prediction, clipped to the person's scale; `score` is not clipped."""
+    """A recommended item. Predictions are on the scale of the person's ratings."""
 
     item: str
     title: str
-    predicted: float
-    score: float
+    predicted: float  # clipped to the scale, to be shown
+    score: float  # the prediction before clipping
 
 
 @dataclass(frozen=True, repr=False)
@@ -110,7 +110,10 @@ class Device:
 
     @staticmethod
     def forget(folder: str | Path | None = None) -> None:
-        """Erase a store that is not open: ratings, user vector, permanent bits, ledger and keys."""
+        """Erase the store in `folder`, by default `default_folder()`, with all ratings, the ledger and the keys.
+
+        The store must not be open. The server is not told; `erase` leaves the run first.
+        """
         erase(default_folder() if folder is None else Path(folder))
 
     def erase(self) -> None:
@@ -212,8 +215,9 @@ class Device:
     ) -> None:
         """Enrol with a server and accept its offer for the whole run.
 
-        `invitation` is the operator's code, which an open server does not need. `ca` is a PEM file with the only
-        certificate to trust. `insecure` allows plain HTTP to another machine.
+        `server` is the server's address; without it, a device that has joined uses the stored address. `invitation` is
+        the operator's code, which an open server does not need. `ca` is a PEM file with the only certificate to trust.
+        `insecure` allows plain HTTP to another machine.
 
         On a device that has already joined, this stores a new address or certificate of its server, and raises if the
         server at that address has another run. `again` enrols with a new key, as after restoring or copying a store.
@@ -252,13 +256,16 @@ class Device:
     def step(
         self, wait: float = 0, *, patience: float | None = None, stopped: Callable[[], bool] = lambda: False
     ) -> str:
-        """Report in the open phase, waiting up to `wait` seconds for one; return "reported", "no round" or "run over".
+        """Report in the open phase, waiting up to `wait` seconds for one; return the outcome:
 
-        Return "refused" if the device refused a message of an open attempt, and dropped out of it: `status` has the
-        reason, and the next step waits for the next attempt or round.
+        - "reported";
+        - "no round": no phase asked this device within `wait` seconds;
+        - "refused": this device refused a message of the server and dropped out of the attempt. `status` has the
+          reason, and the next step waits for the next attempt or round;
+        - "run over".
 
-        A failed request is retried for `patience` seconds, by default those of the device. `stopped` is called between
-        requests; if it returns true, the step ends with `transport.Stopped`.
+        A failed request is retried for `patience` seconds, by default for the `patience` of this device. `stopped` is
+        called between requests; if it returns true, the step raises `transport.Stopped`.
         """
         outcome: str = self._driver(patience=patience).run(self._session.step(wait), stopped=stopped)
         return outcome
@@ -282,7 +289,10 @@ class Device:
             return offer, joining.needs(self._session, offer)
 
     def follow(self) -> None:
-        """Agree to further rounds or a next run of the server, if the ledger's limit covers the cost of all runs."""
+        """Agree to further rounds or a next run of the server.
+
+        Raise `BudgetExceeded` if the ledger's limit does not cover all runs together; see `look_next`.
+        """
         self._driver().run(joining.follow(self._session))
 
     def leave(self, *, tell: bool = True) -> None:
@@ -430,7 +440,10 @@ class Device:
             return self._session.budgets.protocol_for(offer).asks(offer.terms)
 
     def budget(self) -> dict[str, Any]:
-        """Return the budget spent and its limit, their unit, and what the guarantee does not cover."""
+        """Return the budget that all runs have spent (`spent`) of its `limit`, in `unit`, and what is `not_covered`.
+
+        Further entries depend on the protocol.
+        """
         with self._lock:
             return self._session.budget()
 
@@ -440,7 +453,10 @@ class Device:
             self._session.change_budgets(replace(self.budgets, epsilon_i=epsilon_i, epsilon_p=None))  # type: ignore[arg-type]
 
     def choose_epsilon(self, epsilon: float) -> None:
-        """Set the ε that masked runs may cost, from the next round on. The server cannot see it in the reports."""
+        """Set the most ε that one masked run may cost this person, from the next round on.
+
+        The server cannot see it in the reports. Raise `BudgetExceeded` if the limit for all runs does not cover it.
+        """
         with self._lock:
             self._session.change_epsilon(epsilon)
 
@@ -450,7 +466,10 @@ class Device:
             self._session.allow(epsilon)
 
     def sent(self) -> Sent | None:
-        """Return the reports kept (the last masked table, or up to 50 others) with their private data, or None."""
+        """Return the stored reports of this run with their private data; None if there is none yet.
+
+        The device stores its last masked table; under `sdcf`, its last 50 reports.
+        """
         with self._lock:
             reports = self._session.kept.shown()
             if not reports:

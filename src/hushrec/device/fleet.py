@@ -46,20 +46,24 @@ class Orders:
     server: str
     budgets: Budgets
     ca: Path | None = None
-    rounds: int | None = None  # in which each device reports; None: until the run is over
+    rounds: int | None = None  # number of rounds in which each device reports; None: until the run is over
     invitations: tuple[str, ...] | None = None  # one code per device; None for an open server
     follow: bool = False  # agree to further rounds or a next run, and raise the limits for it
-    max_selection_epsilon: float = 0.0  # the limit on selection, if it is above epsilon_p
+    max_selection_epsilon: float = 0.0  # `sdcf`: the ledger's limit on selections; at least `budgets.epsilon_p`
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The totals over a fleet, or its members in one process: reports, errors, traffic and processor time."""
+    """The totals over a fleet, or its members in one process: reports, errors, traffic and processor time.
+
+    Devices show predictions that are clipped to the person's scale. Engines measure unclipped predictions, under `sdcf`
+    from the user vectors that the rounds trained, whereas a device fits its user vector to all ratings anew.
+    """
 
     reports: int
     held_out: int  # number of held-out ratings
-    squared_error: float  # sum over held-out ratings, of the clipped predictions that devices show
-    squared_error_trained: float  # the same for the user vectors that the rounds trained, as engines measure it
+    squared_error: float  # sum over held-out ratings, for the predictions that devices show
+    squared_error_trained: float  # sum over held-out ratings, for the predictions that engines measure
     bytes_up: int  # total size of the bodies of requests
     bytes_down: int  # total size of the bodies of replies
     cpu_seconds: float  # of all devices, from joining to the end of the run
@@ -71,7 +75,7 @@ class Outcome:
 
     @property
     def rmse_trained(self) -> float | None:
-        """The RMSE on held-out ratings, if the trained user vectors predict them; None without held-out ratings."""
+        """The RMSE on held-out ratings of the predictions that engines measure; None without held-out ratings."""
         return math.sqrt(self.squared_error_trained / self.held_out) if self.held_out else None
 
 

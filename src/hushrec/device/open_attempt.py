@@ -5,13 +5,13 @@ A device deletes the secrets of its open attempt
 - with its last report in the attempt (`device_round.py`), or when it accepts the announcement of a later attempt;
 - when it refuses a message of the attempt (`Session.step`);
 - when the server refuses its request for the next message, or says that the attempt does not ask this device any more;
-- when the time has passed that the server named with its last message: the latest end of the next phase;
+- when the server's time limit has passed: with each message the server says how long the attempt may go on at most;
 - when the person stops taking part, changes the key or leaves the run, and when the store turns out to be a copy.
 
 The time is checked when the store is opened and before every step. Without its secrets a device cannot report in the
 attempt: it has dropped out, and reports again in the next attempt. A report that was stored but not received by the
-server is deleted as well: the last one contains shares of other devices' secrets. If it is a table, its cost stays in
-the ledger.
+server is deleted as well, because the report of the attempt's last phase contains shares of other devices' secrets. If
+the deleted report is a table, its cost stays in the ledger.
 """
 
 import time
@@ -51,10 +51,11 @@ def drop_expired(session: "Session") -> None:
 
 
 def put_time(session: "Session", client: Client, seconds: int | None) -> None:
-    """Store until when the secrets of the open attempt are kept; call only inside `Store.change`.
+    """Store the time at which the secrets of the open attempt must be deleted; call only inside `Store.change`.
 
-    This is `seconds` from now, as the server said, or `USUAL_SECONDS` if it said nothing. It is stored with the last
-    report of the attempt as well, and removed when the server has received that report.
+    The time is `seconds` from now, as the server said, or `USUAL_SECONDS` from now if the server named none. It is also
+    stored with the attempt's last report, until the server has received that report. A protocol whose rounds have one
+    phase has no such secrets, and nothing is stored.
     """
     if client.has_attempts:
         kept = USUAL_SECONDS if seconds is None else min(seconds, LONGEST_SECONDS)

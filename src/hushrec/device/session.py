@@ -99,7 +99,11 @@ class Session:
         self.forget_client()
 
     def change_epsilon(self, epsilon: float) -> None:
-        """Set the ε that masked runs may cost, from the next round on; raise the ledger's limit for a joined run."""
+        """Set the most ε that one masked run may cost, from the next round on.
+
+        If a run is joined, increase the ledger's limit to the run's cost with this ε. If earlier runs have spent budget
+        and the limit does not cover the total, raise `BudgetExceeded`.
+        """
         budgets, ledger = replace(self.budgets, epsilon=epsilon), self.ledger()
         if self.is_enrolled:
             allow_run(budgets.protocol_for(self.accepted), self.accepted.terms, ledger, self.client().spent)
@@ -110,12 +114,13 @@ class Session:
         self.forget_client()
 
     def allow(self, epsilon: float) -> None:
-        """Raise the ledger's limits so that all runs together may cost `epsilon`, which must not be below the limit."""
+        """Increase the ledger's limits so that all runs together may cost `epsilon`; limits are never lowered."""
         ledger, allowed = self.ledger(), as_number("epsilon", epsilon)
         protocols = self._protocols(ledger)
-        if any(allowed < (protocol.ledger_statement(ledger)["limit"] or 0.0) for protocol in protocols):
+        limit = max(protocol.ledger_statement(ledger)["limit"] or 0.0 for protocol in protocols)
+        if allowed < limit:
             raise ParameterError(
-                f"epsilon must not be below the present limit, got {allowed:g}. Limits can only be raised."
+                f"epsilon must be at least {limit:.4g}, the present limit, got {allowed:g}. Limits can only be raised."
             )
         for protocol in protocols:
             for unit, limit in protocol.limits_at(allowed).items():
@@ -153,9 +158,10 @@ class Session:
     # Rounds ----------------------------------------------------------------------------------------------------
 
     def step(self, wait: float = 0) -> Job:
-        """Report in the open phase, waiting up to `wait` seconds; return one of the four outcomes above.
+        """Report in the open phase, waiting up to `wait` seconds for one; return the outcome.
 
-        A refused message of an open attempt ends only that attempt (`REFUSED`), because other devices can cause it.
+        The outcome is "reported", "no round", "refused" or "run over".
+        A refused message of an open attempt ends only that attempt ("refused"), because other devices can cause it.
         If the device refuses an announcement, terms or a public table, which are the server's alone, this raises.
         """
         self._refuse_copies()
@@ -201,7 +207,8 @@ class Session:
     def _inbox(self, wait: float) -> Request:
         """Return the request for the server's next message to this device.
 
-        It names this device's last report, so that a server that was restored from a backup notices if it lacks it.
+        The request names this device's last report. A server that was restored from a backup, and does not have this
+        report, can then notice it.
         """
         client = self._participant()
         last = ".".join(str(number) for number in _place(client.private_state()))
@@ -273,7 +280,7 @@ class Session:
             rounds = self.accepted.terms.max_rounds
             if reply.last_round > rounds:
                 raise RemoteProtocolError(
-                    f"Hushrec-Last-Round must be at most {rounds}, the number of rounds of this run, got"
+                    f"this run has {rounds} rounds, but the server says that this device reported in round"
                     f" {reply.last_round}. Ask the operator."
                 )
             self._found_copy(reply.last_round)
@@ -312,7 +319,8 @@ class Session:
         client = self.client()
         if not client.takes_part:
             raise LocalProtocolError(
-                "to take part, a device must have rated an item of the server's catalogue. Rate some first."
+                "to take part, a device must have rated an item of the server's catalogue, and under some protocols not"
+                " all of them. Rate some first, or remove a rating."
             )
         return client
 
@@ -382,7 +390,7 @@ class Session:
         return len(page.ids)
 
     def _look_for_items(self) -> Job:
-        """Fetch the new items of the catalogue, if this device can predict their ratings."""
+        """Fetch items that joined the catalogue during the run, if the model can predict such items without a round."""
         while self.client().side.predicts_new_items and (yield from self._append_page()):
             self.forget_client()
 

@@ -49,9 +49,9 @@ class Place(_Body):
 
 
 class Look(Place):
-    """A server whose offer the page shows, and a privacy level that the person typed and the reply explains."""
+    """A server whose offer the page shows, with what the server can learn at each privacy level."""
 
-    own: Annotated[str | None, Field(max_length=40)] = None
+    own: Annotated[str | None, Field(max_length=40)] = None  # a further level to explain, as the person typed it
 
 
 class Joining(Place):
@@ -92,15 +92,16 @@ class Page:
         self._changes = 0
 
     def state(self) -> dict[str, Any]:
-        """Return the data for the page's header and ledger, and the counters `changes` and `reported`.
+        """Return the data for the page's header and ledger, and two counters.
 
-        The page reloads its lists when one of the counters has changed.
+        `changes` counts what the person changed, such as ratings; `reported` counts the device's reports since the page
+        was opened. The page reloads its lists when one of them has changed.
         """
         device, part, status, statement = self.device, self.participation, self.device.status(), self.device.budget()
         has_own_epsilon = device.offer is not None and _takes_own_budget(device.offer)
         return {
-            "changes": self._changes,  # made by the person
-            "reported": part.reported + status.is_over,
+            "changes": self._changes,
+            "reported": part.reported + status.is_over,  # the end of the run brings a last public table
             "over": status.is_over,
             "joined": status.has_joined,
             "server": status.server,
@@ -169,9 +170,10 @@ class Page:
         self._set_level(new.level, self.device.offer)
 
     def _set_level(self, level: float, offer: Offer | None) -> None:
-        """Set the privacy level: the ε of a masked run, or under `sdcf` the `epsilon_i` of an offered level.
+        """Set the privacy level for the run of `offer`: its ε under `masked`, otherwise `epsilon_i` of `sdcf`.
 
-        In a masked run the device goes on taking part, because the server would see a pause.
+        `offer` is None before joining. Under `sdcf` the device stops taking part first. Under `masked` it goes on,
+        because the server could see from a pause that the level has changed.
         """
         budgets = self.device.budgets
         if offer is not None and _takes_own_budget(offer):

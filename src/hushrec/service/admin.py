@@ -72,7 +72,10 @@ def _add_run(app: FastAPI, service: Service) -> None:
 
     @app.get("/v1/admin/public", responses={200: {"content": BINARY}, **problems(401)}, **COMMON)
     async def export(request: Request) -> Response:
-        """Return each array of the public table: shape, and values as little-endian float64 in row-major order."""
+        """Return the public table as MessagePack: `arrays` maps the name of each array to its `shape` and `float64`.
+
+        `float64` holds the values as little-endian bytes in row-major order.
+        """
         service.check_admin(request)
         arrays = {
             name: {"shape": array.shape, "float64": array.astype("<f8").tobytes()}

@@ -183,8 +183,9 @@ def _add_rounds(app: FastAPI, service: Service) -> None:
     ) -> Response:
         """Return the server's message for this device in a round above `after`; wait up to `wait` seconds (long poll).
 
-        The device replies to the message with a report. `last` names the phase of the device's last report as
-        ROUND.ATTEMPT.PHASE, where PHASE is the index of the phase from 0.
+        If there is no message by then, the reply is 204 without a body. The device replies to the message with a
+        report. `last` names the phase of the device's last report as ROUND.ATTEMPT.PHASE, where PHASE is the index of
+        the phase from 0; a device that has not reported yet gives 0.0.0.
         """
         device, _, _ = await service.signed(request, 0)
         last_round = str(device.last_round)

@@ -35,13 +35,13 @@ def digest_of(secret: str) -> bytes:
 
 @dataclass
 class Device:
-    """The server's record of one device; `renew` fills it from a row of the table `devices`."""
+    """The server's record of one device. A new record is empty until `renew` fills it from the device's row."""
 
     id: str
     bucket: Bucket = field(repr=False)
     key_bytes: bytes = field(default=b"", repr=False)
     public_key: Ed25519PublicKey = field(init=False, repr=False)
-    state: str = ""
+    state: str = ""  # ACTIVE, ASKED, LEFT or REVOKED
     first_round: int = 0  # the first round in which the device may report
     last_round: int = 0  # the last round in which the device reported
     last_nonce: int = 0
@@ -140,7 +140,11 @@ class Registry:
         return len(self._ended & names)
 
     def listed(self, *, is_open: bool) -> list[dict[str, Any]]:
-        """Return a record per device; `missed` counts the rounds closed since it last reported, or since it joined."""
+        """Return the facts about each device that the operator sees.
+
+        `missed` counts the rounds that have ended since the device last reported, or since it joined. `is_open` says
+        whether a round is open; that round is not counted.
+        """
         names = ("id", "state", "first_round", "last_round", "last_seen")
         closed = self.round_number - is_open
         return [
@@ -195,7 +199,7 @@ class Registry:
     async def admit(self, device: Device, nonce: int) -> Admitted:
         """Check a request's nonce and rate in the database that workers share; return the device's state there."""
         visit = Visit(device.id, device.key_bytes, nonce, self.round_number, self._wall_clock())
-        admitted: Admitted = await self._storage.first(self._admit, visit)
+        admitted: Admitted = await self._storage.write_together(self._admit, visit)
         device.last_round = max(device.last_round, admitted.last_round)
         return admitted
 

@@ -171,7 +171,8 @@ class Rounds(RunCopy):
             return Receipt.of(address, repeated=True)
         self.server.check(device.id, address, envelope.message)
         if self.server.side.signer_of(envelope.message) not in (None, device.key_bytes):
-            raise Refusal("keys must name the public key with which this device is enrolled.", code="bad-signature")
+            sentence = "a report with keys must name the public key with which this device is enrolled. Use that key."
+            raise Refusal(sentence, code="bad-signature")
         addend = self.server.side.addend(address, device.id, envelope.message)
         report = NewReport(address, device.id, nonce, request.body, digest, device.last_seen, addend)
         stored = self._storage.store(report)

@@ -111,12 +111,15 @@ class RunCopy:
 
     @property
     def n_present(self) -> int:
-        """The number of devices that the open phase waits for: those that it asks, or those present if fewer."""
+        """The number of devices that the open phase waits for, because it asks them and they have been active lately.
+
+        This is the smaller of two numbers: devices that the phase asks, and devices that `count_present` counts.
+        """
         return self._count_present_of(self.server.asked)
 
     @property
     def n_invited(self) -> int:
-        """The number of devices that the open attempt waited for in its first phase."""
+        """The number that `n_present` would be in the first phase of the open attempt; later phases may ask fewer."""
         return self._count_present_of(self.server.invited)
 
     def _count_present_of(self, names: AbstractSet[Name]) -> int:
@@ -128,7 +131,7 @@ class RunCopy:
         return max(self._settings.min_devices, self.server.side.fewest_devices)
 
     def count_present(self, round_number: int) -> int:
-        """Return the number of devices that may report in this round and sent a request recently."""
+        """Count the devices that may report in this round and sent a request in it or in the `missed_rounds` before."""
         return self.registry.count_present(round_number, self._settings.missed_rounds)
 
     @property
@@ -142,10 +145,10 @@ class RunCopy:
         return float(self._settings.deadline_seconds)
 
     def attempt_seconds(self, device: Device) -> int:
-        """Return the seconds for which the open attempt may still ask a device for a report; 0 if it does not ask it.
+        """Return for how many seconds a device must keep its secrets of the open attempt; 0 if it is not asked.
 
-        The device must keep its secrets of the attempt until the end of the next phase, which begins when the open one
-        ends and which a restart of the server may extend.
+        This is the time until the latest end of the next phase: the rest of the open phase, a whole phase, and the time
+        by which a restart of the server may extend it.
         """
         if not self.is_open or device.id not in self.server.asked:
             return 0

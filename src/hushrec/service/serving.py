@@ -54,7 +54,11 @@ def bind(host: str, port: int) -> socket.socket:
 def make_server(
     app: FastAPI, rounds: Rounds, tls: tuple[Path, Path] | None = None, *, head_seconds: float = 30
 ) -> uvicorn.Server:
-    """Return a server that runs until SIGINT or SIGTERM, then ends long polls and finishes requests in flight."""
+    """Return a server that runs until SIGINT or SIGTERM, then ends long polls and finishes requests in flight.
+
+    `tls` holds the files of a certificate and its key; None is plain HTTP. A client has `head_seconds` to send the head
+    of a request, and as long again to go on reading a reply.
+    """
     connections = Connections(head_seconds)
     config = uvicorn.Config(
         connections.watched(app),

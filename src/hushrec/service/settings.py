@@ -77,13 +77,13 @@ class RoundSettings(_Table):
 class LimitSettings(_Table):
     """The table `[limits]`: limits on the requests of one device, and of all devices; see docs/service.md."""
 
-    requests_per_second: Positive = 50  # per device, on average: enough for ten short rounds
+    requests_per_second: Positive = 50  # of one device, on average
     burst: Count = 200  # requests of one device at once
     enrolments_per_second: Positive = 200
     waiting_reports: Count = 256  # reports being received or stored; further ones are refused with Retry-After
     waiting_megabytes: Positive = 512  # total size of the reports being received
-    waiting_downloads: Count = 64  # concurrent downloads
-    body_seconds: Positive = 30  # to receive a request's head, and again its body
+    waiting_downloads: Count = 64  # messages or public tables being sent; others wait, or are refused
+    body_seconds: Positive = 30  # time limit for the head of a request, and another for its body
 
 
 class Settings(_Table):

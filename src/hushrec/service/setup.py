@@ -112,7 +112,8 @@ def _go_on(connection: sa.Connection, settings: TermsSettings, offer: Offer, ite
         protocol = make_run_protocol(offer.protocol, offer.model, offer.options)
         if not protocol.predicts_new_items(offer.model):
             raise ParameterError(
-                f"items must not be added to a run of model {offer.model}, which uses attributes. Begin a next run."
+                f"items with attributes must not be added to a run of model {offer.model}, whose devices cannot predict"
+                " them. Begin a next run: set run in [terms], or --run."
             )
         attributes = _in_columns_of(known, read_attributes(connection), items)
     lock_run(connection)
@@ -138,8 +139,8 @@ def _in_columns_of(known: list[str], stored: FloatArray | None, items: Items) ->
     found = np.linalg.lstsq(longer[both], wanted, rcond=None)[0]
     if not np.all(np.abs(longer[both] @ found - wanted) <= MOST_CHANGED):
         raise ParameterError(
-            "attributes of the run's known items must not change. Restore their values, and give new items values in"
-            " the same columns; or begin a next run: set run in [terms], or --run."
+            "attributes of items that the run already has must not change, but those in the item file did. Restore"
+            " them there, or begin a next run: set run in [terms], or --run."
         )
     return np.asarray(longer @ found)
 

@@ -27,10 +27,10 @@ RETRY_SECONDS = 1.0
 class News:
     """The changes that all workers stored since the asking worker's last read."""
 
-    since: int  # for the next read
-    version: int  # of the run's row
+    since: int  # the id of the first transaction whose changes the next read must ask for
+    version: int  # the present `version` of the run's row, which counts its changes
     devices: Sequence[Mapping[str, Any]] = field(repr=False)  # changed rows of the table `devices`
-    digests: Mapping[str, bytes] = field(repr=False)  # by device, of the reports of the open phase
+    digests: Mapping[str, bytes] = field(repr=False)  # SHA-256 of new reports of the open phase, by device
     items: Sequence[Entry] = field(repr=False)  # new entries of the catalogue
 
 
@@ -48,7 +48,10 @@ def read_news(connection: sa.Connection, since: int, open_phase: Address | None,
 
 
 async def listen(address: str, heard: Callable[[], None]) -> None:
-    """Call `heard` after each notification, on a connection of its own, which is opened again if it breaks."""
+    """Call `heard` after each notification of the PostgreSQL database at `address`, until the task is cancelled.
+
+    The function uses a connection of its own, and opens it again if it breaks.
+    """
     import psycopg
 
     while True:

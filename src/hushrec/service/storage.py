@@ -37,16 +37,16 @@ _PG_SETTINGS = {"tcp_keepalives_idle": 30, "tcp_keepalives_interval": 10, "tcp_k
 _TAKEN = "the database must not be in use by another server. Stop that server first."
 
 Outcome = TypeVar("Outcome")
-Together = Callable[[sa.Connection, list[Any]], Sequence[Any]]  # returns an outcome or an exception for each item
+Together = Callable[[sa.Connection, list[Any]], Sequence[Any]]  # returns a result or an exception per argument
 
 
 @dataclass(frozen=True, eq=False)
-class _Job:
+class _Write:
     work: Callable[..., Any]
     future: "asyncio.Future[Any]"
     scrub: bool = False
-    item: Any = field(default=None, repr=False)  # for a `Together`, which shares a transaction with adjacent jobs
-    is_first: bool = False  # runs before the other waiting jobs
+    argument: Any = field(default=None, repr=False)  # of a `Together`; None: `work` takes only the connection
+    is_first: bool = False  # runs before the other waiting writes
 
 
 class Storage:
@@ -67,7 +67,7 @@ class Storage:
             hide_parameters=True,  # no error may hold a report
         )
         (_configure_postgresql if self.is_shared else _configure_sqlite)(self._engine)
-        self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()  # None: end the thread
         self._waiting = 0
         self._worker = secrets.token_hex(16)  # identifies this process among those that share the database
         try:
@@ -129,17 +129,17 @@ class Storage:
     async def write(
         self, work: Callable[[sa.Connection], Outcome], *, scrub: bool = False, is_first: bool = False
     ) -> Outcome:
-        """Run `work` in a transaction of its own, after the jobs already waiting; return its result after the commit.
+        """Run `work` in a transaction of its own, after the writes already waiting; return its result after the commit.
 
-        With `scrub`, `Storage.scrub` is called after the commit as well; with `is_first`, `work` runs before the jobs
+        With `scrub`, `Storage.scrub` is called after the commit as well; with `is_first`, `work` runs before the writes
         already waiting.
         """
         outcome: Outcome = await asyncio.shield(self._submit(work, scrub, is_first=is_first))
         return outcome
 
     def store(self, report: NewReport) -> "asyncio.Future[None]":
-        """Queue a report; return a future that is done when the report is durable. Later jobs run after the report."""
-        return self._submit(self._store, item=report)
+        """Queue a report; return a future that is done when the report is durable. Later writes run after it."""
+        return self._submit(self._store, argument=report)
 
     def _store(self, connection: sa.Connection, new: list[NewReport]) -> Sequence[Any]:
         refusals, fresh = store_reports(connection, new)
@@ -147,15 +147,18 @@ class Storage:
             add_to_partial_sums(connection, self._worker, fresh)
         return refusals
 
-    async def first(self, work: Together, item: Any) -> Any:
-        """Call `work` with all items that wait for it, in one transaction before other jobs; return `item`'s result."""
-        return await asyncio.shield(self._submit(work, item=item, is_first=True))
+    async def write_together(self, work: Together, argument: Any) -> Any:
+        """Queue `argument` for `work`, before other writes; return its result after the commit.
+
+        `work` is called once with all queued arguments, and returns a result or an exception for each.
+        """
+        return await asyncio.shield(self._submit(work, argument=argument, is_first=True))
 
     def _submit(self, work: Any, scrub: bool = False, **how: Any) -> "asyncio.Future[Any]":
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         future.add_done_callback(self._one_less)
         self._waiting += 1
-        self._queue.put(_Job(work, future, scrub, **how))
+        self._queue.put(_Write(work, future, scrub, **how))
         return future
 
     def _one_less(self, _: "asyncio.Future[Any]") -> None:
@@ -178,50 +181,50 @@ class Storage:
 
     def _write_all(self) -> None:
         while True:
-            jobs = self._gather()
-            for _, together in groupby(sorted(jobs, key=_rank), key=_group):
-                some = [job for job in together if job is not None]
+            writes = self._gather()
+            for _, together in groupby(sorted(writes, key=_rank), key=_group):
+                some = [write for write in together if write is not None]
                 if not some:
                     return
                 self._run(some)
 
-    def _gather(self) -> list[_Job | None]:
-        jobs = [self._queue.get()]
-        while len(jobs) < MOST_PER_COMMIT:
+    def _gather(self) -> list[_Write | None]:
+        writes = [self._queue.get()]
+        while len(writes) < MOST_PER_COMMIT:
             try:
-                jobs.append(self._queue.get_nowait())
+                writes.append(self._queue.get_nowait())
             except queue.Empty:
                 break
-        return jobs
+        return writes
 
-    def _run(self, jobs: list[_Job]) -> None:
-        """Run one job, or several jobs with the same `work`, in one transaction; then resolve their futures."""
-        first, outcomes = jobs[0], []
+    def _run(self, writes: list[_Write]) -> None:
+        """Run one write, or several writes with the same `work`, in one transaction; then resolve their futures."""
+        first, outcomes = writes[0], []
         try:
             with _as_storage_error(), self._engine.begin() as connection:
-                if first.item is None:
+                if first.argument is None:
                     outcomes = [first.work(connection)]
                 else:
-                    outcomes = list(first.work(connection, [job.item for job in jobs]))
+                    outcomes = list(first.work(connection, [write.argument for write in writes]))
         except Exception as error:
-            outcomes = [error] * len(jobs)
+            outcomes = [error] * len(writes)
         else:
             if first.scrub:
                 with contextlib.suppress(StorageError):  # blocked by a reader: the next round or start scrubs
                     self.scrub()
-        _resolve_all([(job.future, outcome) for job, outcome in zip(jobs, outcomes, strict=True)])
+        _resolve_all([(write.future, outcome) for write, outcome in zip(writes, outcomes, strict=True)])
 
 
-def _rank(job: _Job | None) -> bool:
-    return job is None or not job.is_first
+def _rank(write: _Write | None) -> bool:
+    return write is None or not write.is_first
 
 
-def _group(job: _Job | None) -> object:
-    """Return a key; adjacent jobs with equal keys share a transaction.
+def _group(write: _Write | None) -> object:
+    """Return a key; adjacent queued writes with equal keys share a transaction.
 
-    The key of a job with an item is its `work`. A job without an item is its own key, and so shares with no other job.
+    A write with an argument shares it with other writes of the same function `work`; any other write is alone.
     """
-    return job if job is None or job.item is None else job.work
+    return write if write is None or write.argument is None else write.work
 
 
 def lock_setup(connection: sa.Connection) -> None:
