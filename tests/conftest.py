@@ -1,5 +1,6 @@
 """What every test may ask for."""
 
+import gc
 import os
 import tempfile
 from collections.abc import Iterator
@@ -44,6 +45,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Move the longest files to the front, after pytest-randomly has shuffled all files."""
     place = {name: number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: place.get(item.path.stem, len(LONGEST)))
+
+
+def pytest_collection_finish() -> None:
+    """Leave modules and tests out of later garbage collections, which every server of a test ends with."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_authority(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Trust one new authority instead of the system's: every HTTP client reads all of them, which takes 50 ms."""
+    from hushrec.service.certificates import self_signed
+
+    authority, *_ = self_signed(tmp_path_factory.mktemp("authority"), ["127.0.0.1"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SSL_CERT_FILE", str(authority))
+        patch.setenv("SSL_CERT_DIR", str(authority.parent))
+        yield
 
 
 @pytest.fixture
