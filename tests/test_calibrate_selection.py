@@ -227,7 +227,7 @@ def test_the_refusal_of_one_client_is_a_sentence() -> None:
 def test_the_refusal_of_many_clients_counts_them_and_names_the_largest_need() -> None:
     """For arrays: how many are affected, and an epsilon_p that works for all."""
     n_rated = np.array([20, 85, 300])
-    needs = smallest_epsilon_p(n_rated, 1682, 85.0, 4.0)
+    needs = np.array([smallest_epsilon_p(int(count), 1682, 85.0, 4.0) for count in n_rated])
     with pytest.raises(ImpossibleBudget, match="too small for 2 of 3 devices") as refusal:
         calibrate_selection(n_rated, 1682, 85.0, 4.0, float(np.sort(needs)[0]))
     assert refusal.value.smallest_epsilon_p == needs.max()

@@ -79,15 +79,6 @@ def test_a_larger_epsilon_g_makes_a_smaller_bound() -> None:
     assert len(set(bounds)) == len(bounds)
 
 
-def test_arrays_give_the_bounds_of_their_elements() -> None:
-    """All clients at once, with everything an array or only some of it."""
-    means, deviations = np.array([0.1, -5.0, 0.0]), np.array([0.9, 1e-3, 0.0])
-    together = fake_error_bound(means, deviations, 4.0)
-    assert together.dtype == np.float64
-    assert together.tolist() == [fake_error_bound(a, b, 4.0) for a, b in zip(means, deviations, strict=True)]
-    assert fake_error_bound(means, 1.0, np.array([0.0, 1.0, math.inf]))[[0, 2]].tolist() == [math.inf, 0.0]
-
-
 def test_one_bound_takes_microseconds() -> None:
     """It is found for every client in every round: 20 µs on an idle machine."""
     best = math.inf
@@ -108,7 +99,6 @@ def test_one_bound_takes_microseconds() -> None:
         ((0.25, math.nan, 4.0), "mean and deviation"),
         ((0.25, 1.0, -4.0), "epsilon_g .* got -4.0"),
         ((0.25, 1.0, math.nan), "epsilon_g .* got nan"),
-        ((np.array([0.25, math.nan]), 1.0, 4.0), "mean and deviation"),
     ],
 )
 def test_a_bound_of_nonsense_is_refused_without_echo(arguments: Any, sentence: str) -> None:

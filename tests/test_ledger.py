@@ -42,7 +42,7 @@ def statement(ledger: Ledger) -> dict[str, Any]:
 def test_a_statement_is_worked_by_hand() -> None:
     """epsilon_p = 8 at h = 20, two rounds of 2 with gradients of rho 1.5 each."""
     found = statement(used_ledger())
-    assert found.pop("unit") == wording.ledger_unit(capped=False)
+    assert found.pop("unit") == wording.selection_unit(None)
     assert found.pop("not_covered") == wording.ledger_not_covered(capped=False, perturbed=False)
     assert [sentence.endswith("rho 3") for sentence in found.pop("also")] == [True]
     assert found == {
@@ -129,7 +129,7 @@ def test_a_further_draw_is_refused_until_the_person_raises_the_limit() -> None:
     ledger.raise_limit("selection", 16.0)
     ledger.charge([DRAW, SelectionSent(2.0)])
     selection = ledger["selection"]
-    assert (selection.committed(), selection.spent(), selection.permanent_draws) == (16.0, 6.0, 2)
+    assert (selection.charged(), selection.spent(), selection.permanent_draws) == (16.0, 6.0, 2)
 
 
 def test_rounds_within_an_epoch_are_never_refused() -> None:
@@ -211,8 +211,8 @@ def test_a_record_brings_the_same_ledger_back(charges: list[list[Any]]) -> None:
     back = Ledger.from_record(json.loads(json.dumps(ledger.to_record())))
     assert back.to_record() == ledger.to_record()
     assert statement(back) == statement(ledger)
-    assert back["selection"].spent() <= back["selection"].committed() * (1 + 1e-12)
-    assert back["selection"].committed() <= 120.0 * (1 + 1e-12)
+    assert back["selection"].spent() <= back["selection"].charged() * (1 + 1e-12)
+    assert back["selection"].charged() <= 120.0 * (1 + 1e-12)
 
 
 def test_whole_numbers_in_a_record_are_totals_too() -> None:

@@ -27,7 +27,7 @@ from hushrec.messages import Address, Public
 from hushrec.models.predictor import Arrays
 from hushrec.protocols.masked.device_round import Idle
 from hushrec.protocols.masked.device_state import attempt_in
-from hushrec.protocols.masked.messages import Announcement, Partners, Quorum, SealedShares, Survivors
+from hushrec.protocols.masked.messages import Announcement, Partners, Quorum, Survivors
 from hushrec.protocols.masked.secagg.device import draw_secrets, make_keys
 from hushrec.protocols.masked.secagg.roster import PublicKeys, Roster, bitmap, device_name
 from hushrec.protocols.masked.server_round import Phase
@@ -446,12 +446,8 @@ class TwoRosters(Attempt):
         smaller = Roster(honest.announcement, honest.entries[:-1])
         for person in self.people:
             shown = smaller if person is victim else server.question(person.name)
-            shares: SealedShares = person.report(shown)  # type: ignore[assignment]
-            position = server._positions[person.name]
-            server._drawn[position] = dict(zip(map(int, shares.recipients), shares.commitments, strict=True))
-            for recipient, sealed in zip(server._drawn[position], shares.sealed, strict=True):
-                server._inbox.setdefault(recipient, {})[position] = sealed
-        server.phase = Phase.TABLE
+            server._reports[person.name] = person.report(shown)
+        server.close()
         for person in self.people:
             question = server.question(person.name)
             if person is victim:

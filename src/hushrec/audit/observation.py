@@ -94,10 +94,10 @@ class Observation:
     @cached_property
     def laws(self) -> tuple[list[ErrorLaw] | None, ...]:
         """For each victim, the fitted error distributions of each report; None if the protocol has no fake errors."""
-        fake_range = self.protocol.fake_range
-        if fake_range is None:
+        epsilon_g = self.protocol.epsilon_g
+        if epsilon_g is None:
             return (None,) * self.n_victims
-        return tuple(fit_laws(one.parts, fake_range) for one in self.traces)
+        return tuple(fit_laws(one.parts, epsilon_g) for one in self.traces)
 
     @cached_property
     def recovered(self) -> tuple[RecoveredRatings, ...]:

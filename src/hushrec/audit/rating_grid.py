@@ -60,7 +60,7 @@ def recover_ratings(
         return RecoveredRatings(np.zeros(terms.n_items), np.full(terms.n_items, np.nan), np.empty(0))
     if protocol.selection is None:
         return _recover_unhidden(trace, terms)
-    laws = fit_laws(trace.parts, protocol.checked_fake_range()) if laws is None else laws
+    laws = fit_laws(trace.parts, protocol.checked_epsilon_g()) if laws is None else laws
     nothing = np.zeros((terms.n_items, len(levels)))
     chains = [
         _run_pass(trace, laws, levels, nothing, np.full(len(laws), start), trust, widths=(0.06, 61), chained=True)

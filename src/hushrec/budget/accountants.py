@@ -81,7 +81,7 @@ class SelectionAccountant(Accountant):
     permanent_draws: int = 0
     rounds: int = 0
     capped_draws: int = 0
-    closed_committed: float = 0.0  # `committed()` of the earlier epochs: Σ epsilon_p
+    closed_committed: float = 0.0  # `charged()` of the earlier epochs: Σ epsilon_p
     closed_spent: float = 0.0  # `spent()` of the earlier epochs
     closed_item_level: float = 0.0  # `item_level()` of the earlier epochs
     epoch_epsilon: float = 0.0  # epsilon_p of the current epoch
@@ -98,7 +98,7 @@ class SelectionAccountant(Accountant):
             self.epoch_sent += event.epsilon
         elif type(event) is events.PermanentDraw:
             self.closed_spent, self.closed_item_level = self.spent(), self.item_level()
-            self.closed_committed = self.committed()
+            self.closed_committed = self.charged()
             self.epoch_sent = 0.0
             self.permanent_draws += 1
             self.capped_draws += event.capped
@@ -108,7 +108,7 @@ class SelectionAccountant(Accountant):
 
     def charged(self) -> float:
         """Return Σ epsilon_p: a draw of permanent bits is charged in full, so that all selections from it are paid."""
-        return self.committed()
+        return self.closed_committed + self.epoch_epsilon
 
     def is_sound(self) -> bool:
         return (
@@ -119,10 +119,6 @@ class SelectionAccountant(Accountant):
             and (self.permanent_draws > 0) == (self.epoch_epsilon > 0)
             and (self.permanent_draws > 0 or self.rounds == 0)
         )
-
-    def committed(self) -> float:
-        """Return the largest possible cost of all selections from the permanent bits drawn so far: Σ epsilon_p."""
-        return self.closed_committed + self.epoch_epsilon
 
     def spent(self) -> float:
         """Return the cost of the selections sent so far: Σ over epochs of min(Σ epsilon_i, epsilon_p)."""
@@ -160,10 +156,6 @@ class ValueAccountant(Accountant):
 
     def charged(self) -> float:
         return self.rho
-
-    def epsilon(self, delta: float) -> float:
-        """Return the epsilon at `delta` of a Gaussian mechanism with this total rho."""
-        return gaussian_epsilon(self.rho, delta)
 
 
 @prices
@@ -250,7 +242,9 @@ class TableAccountant(Accountant):
 def gaussian_epsilon(rho: float, delta: float) -> float:
     """Return the smallest epsilon at `delta` of a Gaussian mechanism whose cost in zCDP is `rho` = μ²/2."""
     if not (0 <= rho < math.inf and 0 < delta < 1):
-        raise ParameterError(f"rho must be finite and not negative, and delta must be in (0, 1), got delta {delta}.")
+        raise ParameterError(
+            f"rho must be finite and not negative, and delta must be in (0, 1), got delta {delta}; rho is private."
+        )
     return epsilon_of_mu(math.sqrt(2 * rho), delta)
 
 

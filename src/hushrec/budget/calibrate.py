@@ -1,8 +1,8 @@
 """Calibration of the mechanisms of [SDCF]: their parameters for a given privacy budget.
 
-`calibrate_selection` computes the probabilities of the two-stage randomized response (Theorems 1 and 2), and
-`fake_error_bound` the interval of the fake errors (Theorem 3). Both are exact up to rounding, and accept numbers (one
-device) or arrays (many devices). They raise an error for a budget that no parameter satisfies, and never clamp a value.
+`calibrate_selection` computes the probabilities of the two-stage randomized response (Theorems 1 and 2) for one device
+(numbers) or many devices (arrays), and `fake_error_bound` the interval of the fake errors (Theorem 3). Both are exact
+up to rounding. They raise an error for a budget that no parameter satisfies, and never clamp a value.
 
 Letters: h = n_rated, m = n_items, z = reports_per_client.
 """
@@ -11,7 +11,7 @@ import decimal
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar, cast, overload
+from typing import Generic, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -91,34 +91,21 @@ def calibrate_selection(
     one = np.where(one <= 0.5, one, 1 - not_one)
     if not np.all(np.isfinite(zero + one)):
         raise ParameterError(
-            "epsilon_i and epsilon_p must be large enough to compute selection probabilities in double precision. "
-            "Raise them."
+            "epsilon_i and epsilon_p must be large enough to compute selection probabilities in double precision, got"
+            f" {float(np.min(epsilon_i)):g} and {float(np.min(epsilon_p)):g}. Raise them to at least 1e-300."
         )
     found = (2 * expit(-y), unrated, rated, zero, one)
     return SelectionProbabilities(*found) if y.ndim else SelectionProbabilities(*map(float, found))
 
 
-@overload
-def smallest_epsilon_p(n_rated: int, n_items: int, reports_per_client: float, epsilon_i: float) -> float: ...
-
-
-@overload
-def smallest_epsilon_p(
-    n_rated: IntArray, n_items: int, reports_per_client: float, epsilon_i: Numbers
-) -> FloatArray: ...
-
-
-def smallest_epsilon_p(
-    n_rated: int | IntArray, n_items: int, reports_per_client: float, epsilon_i: Numbers
-) -> float | FloatArray:
+def smallest_epsilon_p(n_rated: int, n_items: int, reports_per_client: float, epsilon_i: float) -> float:
     """Return the smallest epsilon_p that `calibrate_selection` accepts with these arguments, rounded up.
 
     It lies between epsilon_i and 2 epsilon_i, near 2 max(s, 1 − s) epsilon_i with s = reports_per_client/n_items.
     """
     h, x, _ = _checked(n_rated, n_items, reports_per_client, epsilon_i, 1.0)
     _, log_unsent = _solve_selection(h, n_items, reports_per_client, x)
-    smallest = _smallest_epsilon_p(h, x, log_unsent)
-    return smallest if smallest.ndim else float(smallest)
+    return float(_smallest_epsilon_p(h, x, log_unsent))
 
 
 def _solve_selection(h: FloatArray, m: int, z: float, x: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -194,30 +181,17 @@ def _digits_up(value: float) -> decimal.Decimal:
     return decimal.Context(prec=6, rounding=decimal.ROUND_CEILING).create_decimal_from_float(value)
 
 
-@overload
-def fake_error_bound(mean: float, deviation: float, epsilon_g: float) -> float: ...
+def fake_error_bound(mean: float, deviation: float, epsilon_g: float) -> float:
+    """Return α, rounded up; fake errors are drawn from the interval [−α, α].
 
+    Theorem 3 of [SDCF] defines α by P(|X| < α) = exp(−epsilon_g) for X ~ N(mean, deviation²), where mean and deviation
+    are those of the person's real errors. epsilon_g = 0 gives ∞ (fake errors are distributed like real errors), and
+    epsilon_g = ∞ gives 0 (fake errors are zero). For a person with one rating the deviation is 0 and α is |mean|: all
+    fake errors are equal to the mean.
 
-@overload
-def fake_error_bound(mean: FloatArray, deviation: Numbers, epsilon_g: Numbers) -> FloatArray: ...
-
-
-def fake_error_bound(mean: Numbers, deviation: Numbers, epsilon_g: Numbers) -> float | FloatArray:
-    """Return the bound α of the fake errors, which are drawn from [−α, α], rounded up.
-
-    Theorem 3 of [SDCF]: P(|X| < α) = exp(−epsilon_g) for X ~ N(mean, deviation²), where mean and deviation are those of
-    the person's real errors. epsilon_g = 0 gives ∞ (fake errors are distributed like real errors), and epsilon_g = ∞
-    gives 0 (fake errors are zero). A deviation of 0 (one rating) gives |mean|: the fake error is the mean.
-
-    Departs from Theorem 3: epsilon_g is a parameter, not a guarantee. It bounds the ratio of the densities of fake and
-    real errors, but an error outside [−α, α] is certainly a real one (docs/proofs.md).
+    Departs from Theorem 3: the theorem calls epsilon_g a guarantee, but it is only a parameter. It bounds the ratio of
+    the densities of fake and real errors; an error outside [−α, α] is certainly a real one (docs/proofs.md).
     """
-    if np.ndim(mean) == np.ndim(deviation) == np.ndim(epsilon_g) == 0:
-        return _fake_error_bound(cast(float, mean), cast(float, deviation), cast(float, epsilon_g))
-    return np.asarray(_fake_error_bounds(mean, deviation, epsilon_g), dtype=np.float64)
-
-
-def _fake_error_bound(mean: float, deviation: float, epsilon_g: float) -> float:
     if not (math.isfinite(mean) and 0 <= deviation < math.inf):
         raise ParameterError("mean and deviation of the errors must be finite, and deviation must not be negative.")
     if not epsilon_g >= 0:
@@ -229,9 +203,6 @@ def _fake_error_bound(mean: float, deviation: float, epsilon_g: float) -> float:
     if deviation == 0 or abs(mean) > 1e15 * deviation:
         return abs(mean)
     return deviation * _half_width(abs(mean) / deviation, epsilon_g)
-
-
-_fake_error_bounds = np.frompyfunc(_fake_error_bound, 3, 1)
 
 
 def _half_width(center: float, epsilon_g: float) -> float:

@@ -210,12 +210,15 @@ def block_rho(norm_squared: int, variance: int, honest: int) -> float:
 def summing_distance(variance: int, honest: int) -> float:
     """Return the statistical distance of the summed discrete noise from the Gaussian noise of `block_mu_squared`.
 
-    The distance is 4h θ(8) for one entry of a table, with h = `honest` and θ = `smoothing_error`, for every `variance`
-    V ≥ 16 of one device's noise. The sum of two discrete Gaussians of variances V₁ and V₂ has probabilities within a
-    factor (1 + θ)/(1 − θ) of one discrete Gaussian of variance V₁ + V₂, with θ taken at V₁V₂/(V₁ + V₂). Adding up the
-    noise of h devices takes h − 1 such steps; the step from k to k + 1 devices has θ at kV/(k + 1) ≥ V/2 ≥ 8. One more
-    step, at 8, rounds a continuous Gaussian of variance hV − 8 to an integer at random, with discrete Gaussian noise of
-    variance 8. Distributions whose probabilities are within this factor have a distance of at most 4θ (docs/proofs.md).
+    The result is a bound for one entry of a table: 4h θ(8), where h = `honest` and θ(v) = `smoothing_error(v)`. It adds
+    up h steps, each of which costs at most 4 θ(8) (docs/proofs.md):
+
+    - h − 1 additions. The sum of two discrete Gaussians of variances V₁ and V₂ is one discrete Gaussian of variance
+      V₁ + V₂, up to a distance of 4 θ(v) with v = V₁V₂/(V₁ + V₂). When the noise of one more device, of variance
+      V ≥ 16, is added to that of k devices, v is kV/(k + 1), which is at least V/2 ≥ 8.
+    - One rounding. If x has a continuous Gaussian distribution of variance hV − 8, and is rounded to integer k with
+      probability proportional to exp(−(k − x)²/16), the result is a discrete Gaussian of variance hV, up to a distance
+      of 4 θ(8).
     """
     _require(variance >= SMALLEST_SHARE_VARIANCE, "variance", f"at least {SMALLEST_SHARE_VARIANCE}", variance)
     return 4 * honest * smoothing_error(SMOOTHING_VARIANCE)
@@ -267,7 +270,8 @@ def require_delta(delta: float, devices: int) -> None:
     limit = 1 / (10 * devices)
     if not 0 < delta <= limit:
         raise ParameterError(
-            f"delta must be above 0 and at most 1/(10 · {devices} devices) = {limit:.3g}, got {delta}. Lower it."
+            f"delta must be above 0 and at most 1/(10 · {devices} devices) = {limit:.3g}, got {delta}. Choose a"
+            " value in this range."
         )
 
 

@@ -10,9 +10,9 @@ from hushrec.randomness import RandomStream, Shape
 def langevin_noise(shape: Shape, step_size: float, *, rng: RandomStream) -> FloatArray:
     """Return draws of N(0, η_t), with *variance* η_t = `step_size`: the noise of Algorithm 1 of [SDCF].
 
-    Step S4 of docs/data-flow.md. The noise protects almost nothing, because every gradient is multiplied by the data
-    weight N, about the number of gradients that all devices send in a round. `budget.events.gradient_rho` computes the
-    privacy loss that remains.
+    Devices draw it in step S4 of docs/data-flow.md. The noise protects almost nothing, because every gradient is
+    multiplied by the data weight, which is roughly the number of gradients that all devices send in a round.
+    `budget.events.gradient_rho` computes the privacy loss that remains.
     """
     if not 0 <= step_size < math.inf:
         raise ParameterError(f"step_size must be finite and not negative, got {step_size}.")

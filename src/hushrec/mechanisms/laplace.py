@@ -1,4 +1,4 @@
-"""Laplace noise on rating values: the naive baseline ISGLD of [SDCF]."""
+"""Laplace noise on rating values, for protocol `isgld`, with which the paper [SDCF] compares its own protocol."""
 
 import math
 
@@ -18,8 +18,8 @@ def perturb_ratings(
     [low, high]. This protects the value of a rating, not the fact that the rating exists. Clipping is post-processing
     and costs no budget.
 
-    Use this function for the baseline only, not as a defence: the lowest bits of a floating-point sum can reveal the
-    rating ([Mironov2012]).
+    Use this function in protocol `isgld` only. It is no safe defence, because the lowest bits of a floating-point sum
+    can reveal the rating ([Mironov2012]).
     """
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise ParameterError(f"the rating scale must be finite with low < high, got {low} and {high}.")

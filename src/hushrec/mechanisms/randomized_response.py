@@ -5,23 +5,21 @@ derives the privacy cost of both stages; `budget.calibrate` computes their proba
 """
 
 import numpy as np
-import numpy.typing as npt
 
-from hushrec.arrays import IntArray
+from hushrec.arrays import BoolArray, IntArray
 from hushrec.errors import ParameterError
 from hushrec.randomness import RandomStream
 
-BoolArray = npt.NDArray[np.bool_]
-
 
 def permanent_bits(rated_items: IntArray, n_items: int, prob_randomize: float, *, rng: RandomStream) -> BoolArray:
-    """Return the permanent bits B', `(n_items,)`: bit j says whether item j is rated, after randomized response.
+    """Return the permanent bits, `(n_items,)`: the bits that say which items are rated, with random ones flipped.
 
-    Theorem 1 of [SDCF]: with probability f = `prob_randomize` a fair coin replaces the bit, which is the same as
+    Theorem 1 of [SDCF]: with probability f = `prob_randomize` a fair coin replaces a bit, which is the same as
     flipping the bit with probability f/2. Uniform draws are multiples of 2^-53, so the real flip probability is f/2
     rounded *up* to a multiple of 2^-53, and the privacy cost is at most that of the theorem.
 
-    Step S2 of docs/data-flow.md, once per permanent epoch. The bits never leave the device.
+    A device calls this function once in each permanent epoch (step S2 of docs/data-flow.md). The bits never leave the
+    device.
     """
     if not 0 <= prob_randomize <= 1:
         raise ParameterError(f"prob_randomize must be in [0, 1], got {prob_randomize}.")
@@ -33,11 +31,11 @@ def permanent_bits(rated_items: IntArray, n_items: int, prob_randomize: float, *
 
 
 def instantaneous_items(bits: BoolArray, prob_send_zero: float, prob_send_one: float, *, rng: RandomStream) -> IntArray:
-    """Return the items S^t that a device reports in one round, in ascending order.
+    """Return the items that a device reports in one round, in ascending order.
 
     Theorem 2 of [SDCF]: each item is selected independently, with probability q = `prob_send_one` if its permanent bit
-    is 1 and p = `prob_send_zero` if the bit is 0. Step S2 of docs/data-flow.md, in every round. The selected items
-    leave the device; the permanent bits do not.
+    is 1 and p = `prob_send_zero` if the bit is 0. A device calls this function in every round (step S2 of
+    docs/data-flow.md). The selected items leave the device; the permanent bits do not.
     """
     if not (0 <= prob_send_zero <= 1 and 0 <= prob_send_one <= 1):
         raise ParameterError("prob_send_zero and prob_send_one must be in [0, 1].")  # both may depend on the profile

@@ -6,15 +6,12 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
 
-from hushrec.arrays import FloatArray, IntArray
+from hushrec.arrays import BoolArray, FloatArray, IntArray
 from hushrec.budget.ledger import Ledger
 from hushrec.errors import Diverged, ParameterError
 from hushrec.models.predictor import Arrays, Predictor
 from hushrec.protocols.parties import DeviceSide, ServerSide, State
-
-BoolArray = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +72,10 @@ class ConfiguredProtocol(ABC):
         return 0
 
     def expectation(self, terms: Any, model: str, n_devices: float) -> str | None:
-        """Return a sentence about the accuracy to expect with `n_devices` devices; None if it was not measured."""
+        """Return sentences about the accuracy to expect of this model with `n_devices` devices under these terms.
+
+        Return None if no accuracy was measured for this model and these terms.
+        """
         return None
 
     def chosen_options(self) -> dict[str, Any]:
@@ -88,7 +88,11 @@ class ConfiguredProtocol(ABC):
 
     @abstractmethod
     def make_terms(self, fleet: Fleet, options: Mapping[str, Any]) -> Any:
-        """Return the terms of a run, with `max_rounds`; raise `ParameterError` if an option or budget is impossible."""
+        """Return the terms of a run, an object with a field or property `max_rounds`.
+
+        `options` has the values of the run's options by name, such as `step`. Raise `ParameterError` if an option or
+        budget is impossible.
+        """
 
     @abstractmethod
     def statement(self, spending: Spending) -> dict[str, Any]:
@@ -144,7 +148,10 @@ class ConfiguredProtocol(ABC):
         """Return what one device has spent, the unit, and what is not covered; only the device's person may see it."""
 
     def describe_report(self, terms: Any, round_number: int, message: Any) -> list[str] | None:
-        """Return sentences about a report for the person's page; None if the page lists its items and numbers."""
+        """Return sentences that explain a report on the person's page.
+
+        Return None if the page shows the report's items and numbers themselves instead.
+        """
         return [f"Round {round_number}: one report of protocol {self.name}."]
 
     def privacy_levels(self, terms: Any, n_rated: int, own: str | None = None) -> list[dict[str, Any]]:

@@ -129,7 +129,7 @@ class DeviceSide(ABC):
         return False
 
     def spent(self, state: State) -> dict[str, float]:
-        """Return the cost of this run so far, by unit of the ledger, in the units of `joining_costs`."""
+        """Return what this run has cost so far, by unit of the ledger; costs are measured as in `joining_costs`."""
         return {}
 
     def rest(self, state: State) -> State:

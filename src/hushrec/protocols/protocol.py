@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 
 REFERENCE = "hushrec.engines.reference:ReferenceEngine"  # can run every protocol
+TAKING_PART = "that a device takes part, and when"  # not covered by any guarantee
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from hushrec.arrays import IntArray
+from hushrec.arrays import BoolArray, IntArray
 from hushrec.audit.findings import Finding
 from hushrec.audit.masked.sums import Profile
 from hushrec.audit.masked.watched import Watched, without_profiles
 from hushrec.engines.cpu.masked import CpuMaskedEngine
 from hushrec.models.predictor import Predictor
-from hushrec.protocols.configured import BoolArray
 from hushrec.protocols.masked.encoding import BlockCode, Table, decode_sum, encode_block, is_plausible
 from hushrec.protocols.masked.plan import BIAS, COUNTS, FACTORS, Round
 from hushrec.simulation.training_problem import AnyProblem

@@ -6,9 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hushrec.arrays import FloatArray, IntArray
+from hushrec.arrays import BoolArray, FloatArray, IntArray
 from hushrec.engines.cpu.masked import CpuMaskedEngine
-from hushrec.protocols.configured import BoolArray
 from hushrec.protocols.masked.encoding import BlockCode, Table, encode_block
 from hushrec.protocols.masked.learning import Learning
 from hushrec.protocols.masked.plan import Block, Round

@@ -87,7 +87,7 @@ class CpuEngine(GradientEngine):
         """Run one round with new random draws or, in tests, with a given `Draws` for each user who takes part."""
         check_rounds_left(self)
         vectors, number = self._state.vectors, self.round_number + 1
-        check_item_vectors(number, vectors.items, self.problem.n_items)
+        check_item_vectors(vectors.items, self.problem.n_items)
         with self._compilation.listening():
             rows = Vectors(vectors.users, self._items.kernel_rows(vectors.items))
             self._run(self._people.inputs(number, rows, draws), draws)

@@ -27,7 +27,7 @@ def fake_ranges(problem: GradientProblem) -> FloatArray:
     """Return every user's ε_g, which sets the range of fake errors, `(n_users,)`; infinite if the model is `bpr`."""
     if problem.model.learns_from_pairs:
         return np.full(problem.n_users, np.inf)
-    return np.array([problem.protocol(user).checked_fake_range() for user in range(problem.n_users)])
+    return np.array([problem.protocol(user).checked_epsilon_g() for user in range(problem.n_users)])
 
 
 def profile_caps(problem: GradientProblem) -> IntArray:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numba
 import numpy as np
 
-from hushrec.arrays import FloatArray, IntArray
+from hushrec.arrays import BoolArray, FloatArray, IntArray
 from hushrec.budget.gaussian import own_norm_squared
 from hushrec.engines import Remark, State, check_rounds_left
 from hushrec.engines.cpu import audience_kernels
@@ -23,7 +23,6 @@ from hushrec.engines.cpu.philox import make_stream
 from hushrec.errors import Diverged, ParameterError
 from hushrec.models.gaussian_process import Ratings
 from hushrec.models.predictor import Arrays, Predictor
-from hushrec.protocols.configured import BoolArray
 from hushrec.protocols.masked import plan
 from hushrec.protocols.masked.audience.table import AudienceTable
 from hushrec.protocols.masked.constants import CONSTANTS

@@ -332,7 +332,7 @@ class GpuEngine(GradientEngine):
         return np.asarray(self._batch.user_vectors[0].cpu().double().numpy())
 
     def run_round(self) -> None:
-        check_item_vectors(self.round_number + 1, self.item_vectors, self.problem.n_items)
+        check_item_vectors(self.item_vectors, self.problem.n_items)
         self._batch.run_round()
         check_finite(self.round_number, self.user_vectors, self.item_vectors)
 

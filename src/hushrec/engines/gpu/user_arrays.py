@@ -28,7 +28,7 @@ def selection_choices(problem: GradientProblem) -> tuple[FloatArray, FloatArray,
         assert z is not None
         found = calibrate_devices([protocol.selection], problem.rated_counts[users], problem.n_items, z)
         flip[users], zero[users], one[users] = found.prob_randomize / 2, found.prob_send_zero, found.prob_send_one
-        epsilon_g[users] = protocol.fake_range or 0.0  # `bpr` has no fake errors
+        epsilon_g[users] = protocol.epsilon_g or 0.0  # `bpr` has no fake errors
     return flip, zero, one, epsilon_g
 
 

@@ -129,7 +129,7 @@ class ShardedGradientEngine(GradientEngine):
         """Run one round; the state is replaced only at the end, so that an interruption changes nothing."""
         state, number, crew = self._state, self.round_number + 1, self.crew
         check_rounds_left(self)
-        check_item_vectors(number, state.items, self.problem.n_items)
+        check_item_vectors(state.items, self.problem.n_items)
         rows = crew.share(self._items.kernel_rows(state.items))
         asked = [
             crew.ask(part, report, number, state.users[part], state.rho[part], rows, n_results=4 + n_blocks)

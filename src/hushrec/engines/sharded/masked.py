@@ -7,13 +7,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from hushrec.arrays import IntArray
+from hushrec.arrays import BoolArray, IntArray
 from hushrec.engines import Remark
 from hushrec.engines.cpu.masked import CpuMaskedEngine, MaskedPeople, even_work
 from hushrec.engines.cpu.masked_kernels import Given
 from hushrec.engines.sharded.crew import Crew, InMemory, MakePart, Part
 from hushrec.models.predictor import Arrays, Predictor
-from hushrec.protocols.configured import BoolArray
 from hushrec.protocols.masked.encoding import BlockCode
 from hushrec.protocols.masked.plan import Round
 from hushrec.simulation.training_problem import AnyProblem

@@ -23,13 +23,7 @@ from hushrec.models.mf import MatrixFactorization
 from hushrec.models.predictor import Arrays, likeness_between
 from hushrec.protocols.gradient.fit import fit_user_vector
 from hushrec.protocols.gradient.messages import GradientReport, ItemVectors, Terms
-from hushrec.protocols.gradient.plausible import (
-    LARGEST_ITEM_NORM,
-    SMALL_SHARE,
-    SMALLEST_ITEM_NORM,
-    plausible_norms,
-    row_norms,
-)
+from hushrec.protocols.gradient.plausible import check_item_vectors
 from hushrec.protocols.gradient.selection import PermanentChoice
 from hushrec.protocols.parties import DeviceSide, Private, Report, State
 from hushrec.randomness import Purpose, Randomness, RandomStream
@@ -54,7 +48,6 @@ class Draws:
     fake_errors: FloatArray = field(repr=False)  # one per unrated selected item, in the order of `selected`
     gradient_noise: FloatArray = field(repr=False)  # (n_selected, item_width)
     user_noise: FloatArray = field(repr=False)  # (user_width,)
-    # The other items of the pairs that `bpr` learns from; empty for other models.
     user_partners: IntArray = field(default_factory=lambda: NOBODY, repr=False)  # (n_rated,) of each rated item
     selected_partners: IntArray = field(default_factory=lambda: NOBODY, repr=False)  # (n_selected,)
 
@@ -106,7 +99,10 @@ class GradientDevice(DeviceSide):
         return bool(self._protocol.can_take_part(n_rated, self.n_items(private.state), self._model))
 
     def stored_values(self, values: FloatArray, private: Private, batch: int) -> tuple[FloatArray, list[Event]]:
-        """Return the values to store for new ratings, and the events to charge; `isgld` adds Laplace noise here."""
+        """Return the values to store for new ratings, and the events to charge; `isgld` adds Laplace noise here.
+
+        `batch` is the number of earlier calls; it selects the random stream, so that no noise is used twice.
+        """
         rng, epsilon = private.randomness.stream(Purpose.RATING_NOISE, batch), self._protocol.rating_epsilon
         events: list[Event] = [] if epsilon is None else [RatingsPerturbed(epsilon)]
         return self._protocol.training_values(values, rng=rng), events
@@ -126,7 +122,7 @@ class GradientDevice(DeviceSide):
                 f"the public table must have item_vectors with one row for each of {self._terms.n_items} items and"
                 f" {self._terms.n_side_rows} further rows. The device refuses the table."
             )
-        self._check_vectors(vectors, len(vectors) - self._terms.n_side_rows)
+        self._check_vectors(vectors)
 
     def popularity(self, public: Arrays) -> FloatArray:
         """Return the popularity of each item, `(n_items,)`: v v̄ᵀ for its vector v and the mean item vector v̄."""
@@ -146,10 +142,11 @@ class GradientDevice(DeviceSide):
         return {"selection": self._protocol.selection_limit} if drawn else {}
 
     def begin_again(self, private: Private, reported: int) -> tuple[State, list[Event]]:
-        """Return the state without permanent bits, so that the next round draws new ones, and the events to charge.
+        """Return the new state of a device that joins the run again with a new key, and the events to charge first.
 
-        `reported` is the last round for which the server has a report under the old key. Each permanent epoch
-        after the one that this device remembers, up to the epoch of that round, costs one draw of permanent bits.
+        The state has no permanent bits, so that the next round draws new ones. `reported` is the last round for which
+        the server has a report under the device's old key. Each permanent epoch after the one that this device
+        remembers, up to the epoch of that round, costs one draw of permanent bits.
         """
         selection = self._protocol.selection
         if selection is None:
@@ -157,8 +154,8 @@ class GradientDevice(DeviceSide):
         lost = self._terms.epoch(reported) - int(private.state["permanent_epoch"]) if reported else 0
         if lost > MOST_LOST_DRAWS:
             raise RemoteProtocolError(
-                f"the server must not claim reports from more than {MOST_LOST_DRAWS:,} epochs that this device does not"
-                f" remember, got {lost:,}. The device does not join."
+                f"the server must not claim that this device has reported in more than {MOST_LOST_DRAWS:,} permanent"
+                f" epochs of which its store has no record, got {lost:,}. The device does not join the run again."
             )
         draw = PermanentDraw(
             selection.epsilon_p, selection.n_protected(len(private.items)), capped=selection.profile_cap is not None
@@ -166,7 +163,10 @@ class GradientDevice(DeviceSide):
         return {**private.state, **permanent_state(None, -1)}, [draw] * max(0, lost)
 
     def predict(self, private: Private, public: Arrays) -> FloatArray:
-        """Return the predictions; model `mf` fits a user vector to the ratings, other models use the trained one."""
+        """Return the predicted rating or score of every item, `(n_items,)`.
+
+        Model `mf` predicts with a user vector fitted to the person's ratings, other models with the trained one.
+        """
         table, vector = public["item_vectors"], np.asarray(private.state["user_vector"], dtype=np.float64)
         if self._model.name == "mf":
             known = private.items < len(table)
@@ -192,20 +192,15 @@ class GradientDevice(DeviceSide):
                 f"attempt must be 1 in protocol {self._protocol.name}, got {address.attempt}. The device sends no"
                 " report."
             )
-        self._check_vectors(announcement.item_vectors, announcement.terms.n_items)
+        self._check_vectors(announcement.item_vectors)
 
-    def _check_vectors(self, vectors: FloatArray, n_items: int) -> None:
-        norms = row_norms(vectors)
-        if vectors.shape[1] != self._model.item_width or norms.max() > LARGEST_ITEM_NORM:
+    def _check_vectors(self, vectors: FloatArray) -> None:
+        if vectors.shape[1] != self._model.item_width:
             raise RemoteProtocolError(
-                f"item_vectors must have {self._model.item_width} numbers each and norms of at most"
-                f" {LARGEST_ITEM_NORM:g}. The device sends no report."
+                f"item_vectors must have {self._model.item_width} numbers each, got {vectors.shape[1]}. The device"
+                " sends no report."
             )
-        if not plausible_norms(norms[:n_items]):
-            raise RemoteProtocolError(
-                f"at least {1 - SMALL_SHARE:.0%} of item_vectors must have norms of {SMALLEST_ITEM_NORM:g} or more:"
-                " the error at a vector near zero would reveal the rating. The device sends no report."
-            )
+        check_item_vectors(vectors, len(vectors) - self._terms.n_side_rows)
 
 
 class _DeviceRound:
@@ -258,7 +253,8 @@ class _DeviceRound:
         rho = gradient_rho(self._step_size * self._terms.data_weight * sent_values, self._step_size)
         if not rho < math.inf:
             raise RemoteProtocolError(
-                "the announced step must be so small that gradients are finite. The device sends no report."
+                f"gradients of round {self._round} must be finite, but they overflow with step {self._terms.step:g} and"
+                f" data_weight {self._terms.data_weight:g} of the terms. The device sends no report."
             )
         return GradientsSent(len(errors), rho)
 
@@ -309,7 +305,10 @@ class _DeviceRound:
         return Draws(selected, fakes, noise, user_noise, partners, selected_partners)
 
     def _selected_errors(self, draws: Draws, own_errors: FloatArray, rows: FloatArray) -> FloatArray:
-        """Return the error of each selected item: real if the item is rated, else fake; for `bpr`, the pair's error."""
+        """Return the error of each selected item: real if the item is rated, else fake; for `bpr`, the pair's error.
+
+        `rows` are the public rows of all items, from which the model predicts.
+        """
         is_rated, position = self._find(draws.selected)
         if isinstance(self._model, PairwiseRanking):
             return self._model.selected_errors(
@@ -363,7 +362,10 @@ def scaled_down(gradients: FloatArray, max_norm: float | None) -> FloatArray:
 
 
 def permanent_state(permanent: PermanentChoice | None, epoch: int) -> State:
-    """Return the arrays that store the permanent bits, if there are any, their probabilities and their epoch."""
+    """Return the arrays that store the permanent bits, their probabilities and the number of their permanent epoch.
+
+    Without permanent bits (None), the first two arrays are empty, and the number is −1.
+    """
     if permanent is None:
         return {"permanent_bits": NO_BITS, "probabilities": np.empty(0), "permanent_epoch": np.array(-1)}
     probabilities = np.array(astuple(permanent.probabilities))

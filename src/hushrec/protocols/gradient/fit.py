@@ -19,12 +19,12 @@ NO_DIRECTION = 1e-6  # a shorter mean item vector counts as zero: λ then penali
 def fit_user_vector(values: FloatArray, rated_vectors: FloatArray, item_vectors: FloatArray) -> FloatArray:
     """Return the user vector u, `(n_factors,)`, fitted to a person's ratings by regularized least squares::
 
-        u = argmin Σ_i (r_i − u v_iᵀ)² + λ K ‖u − P u‖² + κ (m − u v̄ᵀ)²
+        u = argmin Σ_i (r_i − u v_iᵀ)² + λ K ‖u − P u‖² + κ (3 − u v̄ᵀ)²
 
     r_i are the ratings `values`, v_i the rows of `rated_vectors`, v̄ is the mean of `item_vectors`, P the projection
-    onto v̄, K the number of factors, and m the middle of the rating scale. A user vector along v̄ scores items by their
-    popularity; λ, `TASTE_WEIGHT`, penalizes deviations from that direction. The last term acts like κ,
-    `LEVEL_RATINGS`, ratings of an average item with the value m. The solution takes one linear system of size K.
+    onto v̄, and K the number of factors. A user vector along v̄ scores items by their popularity; λ = `TASTE_WEIGHT`
+    penalizes deviations from that direction. The last term acts like κ = `LEVEL_RATINGS` further ratings, which give
+    an average item the value 3, the middle of the scale. The solution takes one linear system of size K.
     """
     n_factors = item_vectors.shape[1]
     mean = item_vectors.mean(axis=0)

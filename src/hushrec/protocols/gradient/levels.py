@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hushrec.errors import ParameterError
 from hushrec.protocols.gradient.meaning import SelectionBudget, explain_budget
 from hushrec.protocols.gradient.messages import Terms
+from hushrec.protocols.gradient.selection import EPSILON_P_FACTOR
 
 if TYPE_CHECKING:
     from hushrec.protocols.gradient.protocols import Sdcf
@@ -45,7 +46,7 @@ def _explain_level(name: str, epsilon_i: float, terms: Terms, own: "Sdcf", n_rat
             n_items=terms.n_items,
             reports_per_client=float(terms.reports_per_client or 0),
             epsilon_i=epsilon_i,
-            epsilon_p=own.selection.epsilon_p if in_use else 2 * epsilon_i,
+            epsilon_p=own.selection.epsilon_p if in_use else EPSILON_P_FACTOR * epsilon_i,
             epsilon_g=own.epsilon_g,
             rounds=terms.max_rounds,
             profile_cap=own.profile_cap,

@@ -73,8 +73,8 @@ class Meaning:
     belief_never_sent: float  # smallest: the item was sent in no round
     epsilon_round: float
     epsilon_all_rounds: float
-    epsilon_one_rating: float
-    smallest_epsilon_p: float
+    epsilon_one_rating: float  # cost of all rounds for one rating replaced by another
+    smallest_epsilon_p: float  # the smallest epsilon_p for which selection probabilities exist
     real_errors_outside_fakes: float | None  # fraction outside the range of fake errors; None without fake errors
     unit: str
     not_covered: list[str]
@@ -89,7 +89,8 @@ def explain_budget(budget: SelectionBudget) -> Meaning:
         (1 − f/2) a + (f/2) b if it is rated,    (f/2) a + (1 − f/2) b if not,    a = qᵏ (1 − q)ᵀ⁻ᵏ,  b = pᵏ (1 − p)ᵀ⁻ᵏ
 
     The ratio of the two likelihoods grows with k, so the server's belief changes most if the item is sent always
-    (k = T) or never (k = 0). The odds change at most by the factor exp(±epsilon_p / 2h), where h is `n_protected`.
+    (k = T) or never (k = 0). The odds change at most by the factor exp(±epsilon_p / 2h), where h is the number of
+    ratings that the selection is calibrated for: the profile cap or, without a cap, the person's number of ratings.
     """
     found = budget.probabilities()
     counted = min(budget.n_rated, budget.n_protected)  # number of ones in B

@@ -26,7 +26,7 @@ class Terms:
     A device refuses messages that break the terms. `data_weight`, N, multiplies every gradient. In `plain` and `isgld`
     it is the number of ratings of all people. In `sdcf`, where the server must not know that number, it is the number
     of devices times `reports_per_client`. `n_side_rows` is the number of rows that follow those of the items in the
-    item vectors: attributes and w₀ of model `fm`.
+    item vectors: under model `fm` one for each attribute and one for the global bias, otherwise none.
     """
 
     model: str

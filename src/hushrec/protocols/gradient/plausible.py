@@ -17,7 +17,7 @@ SMALLEST_ITEM_NORM = 0.01
 SMALL_SHARE = 0.01  # share of the items whose vectors may be shorter than SMALLEST_ITEM_NORM
 LARGEST_GRADIENT = 250.0  # in units of the round's step; reached by an error of 100 and a user vector of norm 2.5
 
-LONGEST_PLAUSIBLE = 2.0  # factor above which `implausible_length` reports
+LONGEST_PLAUSIBLE = 2.0  # factor above which `growth_of` returns a number
 # Limits on the influence of one device on the item vectors of a network run, chosen with benchmarks/hostile.py.
 LEAST_REPORTS = 20  # divisor for the sum of an item's reports if there are fewer reports than this
 MOST_STEPS, DEVICES_PER_STEP = 20.0, 25  # the constants 20 and 25 of `report_bound`
@@ -46,25 +46,28 @@ def row_norms(vectors: Rows) -> Rows:
     return np.asarray(np.sqrt(np.einsum("ij,ij->i", vectors, vectors)))
 
 
-def plausible_norms(norms: Rows) -> bool:
-    """Return whether devices accept item vectors with these norms: none too long, and at most 1 % near zero."""
-    return bool(norms.max() <= LARGEST_ITEM_NORM and np.mean(norms < SMALLEST_ITEM_NORM) <= SMALL_SHARE)
-
-
 def too_short(vectors: Rows, n_items: int) -> bool:
-    """Return whether devices refuse these item vectors because too many are near zero, not because one is too long."""
-    norms = np.linalg.norm(vectors, axis=1)
-    return bool(norms.max() <= LARGEST_ITEM_NORM) and not plausible_norms(norms[:n_items])
+    """Return whether more than 1 % of the first `n_items` rows are near zero, although no row is too long.
 
-
-def check_item_vectors(round_number: int, vectors: Rows, n_items: int) -> None:
-    """Raise `RemoteProtocolError` for item vectors that devices would refuse.
-
-    The first `n_items` rows are items; any others are attributes of model `fm`, which may be near zero.
+    Devices refuse such item vectors. The rows after the first `n_items` are attributes of model `fm`, which may be
+    near zero.
     """
-    norms = np.linalg.norm(vectors, axis=1)
-    if not norms.max() <= LARGEST_ITEM_NORM or not plausible_norms(norms[:n_items]):
-        raise RemoteProtocolError(f"item vectors must have plausible norms, but in round {round_number} they do not.")
+    norms = row_norms(vectors)
+    return bool(norms.max() <= LARGEST_ITEM_NORM and np.mean(norms[:n_items] < SMALLEST_ITEM_NORM) > SMALL_SHARE)
+
+
+def check_item_vectors(vectors: Rows, n_items: int) -> None:
+    """Raise `RemoteProtocolError` for item vectors that devices refuse; the first `n_items` rows are items."""
+    largest = row_norms(vectors).max()
+    if not largest <= LARGEST_ITEM_NORM:
+        raise RemoteProtocolError(
+            f"item_vectors must have norms of at most {LARGEST_ITEM_NORM:g}, got {largest:g}. Devices refuse them."
+        )
+    if too_short(vectors, n_items):
+        raise RemoteProtocolError(
+            f"at least {1 - SMALL_SHARE:.0%} of item_vectors must have norms of {SMALLEST_ITEM_NORM:g} or more: the"
+            " error at a vector near zero would reveal the rating. Devices refuse these."
+        )
 
 
 def check_gradients(round_number: int, largest: float) -> None:
@@ -73,20 +76,26 @@ def check_gradients(round_number: int, largest: float) -> None:
     `largest` is the maximum, over all gradients, of |error| · ‖user vector‖.
     """
     if not largest <= LARGEST_GRADIENT:
-        raise RemoteProtocolError(f"gradients must be plausible, but in round {round_number} some are too long.")
+        raise RemoteProtocolError(
+            f"|error| · ‖user vector‖ must be at most {LARGEST_GRADIENT:g} for every gradient, got {largest:g} in"
+            f" round {round_number}. Lower the step."
+        )
 
 
 def check_finite(round_number: int, *vectors: Rows) -> None:
     """Raise `RemoteProtocolError` if one of these arrays has an entry that is not finite."""
     if not all(np.isfinite(rows).all() for rows in vectors):
-        raise RemoteProtocolError(f"vectors must be finite, but in round {round_number} some are not.")
+        raise RemoteProtocolError(
+            f"user and item vectors must be finite, but in round {round_number} some are not. Lower the step."
+        )
 
 
-def implausible_length(vectors: Rows) -> float | None:
-    """Return the root mean squared norm of the vectors of `mf`, divided by its initial value; None if at most 2.
+def growth_of(vectors: Rows) -> float | None:
+    """Return the factor by which the root mean squared norm of the item vectors of `mf` has grown; None if at most 2.
 
     The mean squared norm is initially 0.3² · 50 / 3 for any number of factors. With honest devices it stays within a
-    few percent of that (40 devices of ML-100K); with hostile devices, or a step that is too large, it does not.
+    few percent of that, as measured with 40 devices of ML-100K. With hostile devices, or a step that is too large, it
+    does not.
     """
     ratio = float(np.sqrt(np.mean(np.square(row_norms(vectors)))) / (0.3 * math.sqrt(50 / 3)))
     return ratio if ratio > LONGEST_PLAUSIBLE else None

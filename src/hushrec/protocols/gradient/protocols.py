@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from hushrec.arrays import FloatArray, IntArray
+from hushrec.arrays import BoolArray, FloatArray, IntArray
 from hushrec.budget.accountants import gaussian_epsilon
 from hushrec.budget.calibrate import fake_error_bound
 from hushrec.budget.ledger import Ledger
@@ -23,7 +23,7 @@ from hushrec.mechanisms.laplace import perturb_ratings
 from hushrec.models import make_model
 from hushrec.models.mf import MatrixFactorization
 from hushrec.models.predictor import Arrays, VectorPredictor, cold_start_of
-from hushrec.protocols.configured import BoolArray, ConfiguredProtocol, Fleet, Spending
+from hushrec.protocols.configured import ConfiguredProtocol, Fleet, Spending
 from hushrec.protocols.fleet_size import sentence_of
 from hushrec.protocols.gradient import levels, wording
 from hushrec.protocols.gradient.device import GradientDevice
@@ -34,7 +34,7 @@ from hushrec.protocols.gradient.prediction import Predictions, initial_user_vect
 from hushrec.protocols.gradient.selection import EPSILON_P_FACTOR, Selection, calibrate_devices
 from hushrec.protocols.gradient.server import GradientServer
 from hushrec.protocols.parties import State
-from hushrec.protocols.wording import TAKING_PART
+from hushrec.protocols.protocol import TAKING_PART
 from hushrec.randomness import Purpose, RandomStream, SeededRandomness
 from hushrec.scale import HIGHEST, LOWEST
 
@@ -48,6 +48,7 @@ class GradientProtocol(ConfiguredProtocol):
     """Base class of the protocols whose devices report gradients of item vectors."""
 
     phases: ClassVar[tuple[str, ...]] = (REPORT,)
+    epsilon_g: float | None = None  # sets the range of fake errors; None if there are no fake errors
 
     # A run -----------------------------------------------------------------------------------------------------
 
@@ -152,8 +153,8 @@ class GradientProtocol(ConfiguredProtocol):
         selection, rating = ledger["selection"], ledger["rating"]
         capped = selection.permanent_draws > 0 and selection.capped_draws == selection.permanent_draws
         return {
-            "unit": wording.ledger_unit(capped=capped),
-            "committed": selection.committed(),
+            "unit": wording.selection_unit("the public cap" if capped else None),
+            "committed": selection.charged(),
             "spent": selection.spent(),
             "limit": ledger.limit("selection"),
             "item_level": selection.item_level(),
@@ -222,11 +223,6 @@ class GradientProtocol(ConfiguredProtocol):
         return None
 
     @property
-    def fake_range(self) -> float | None:
-        """The parameter ε_g, which sets the range of fake errors; None if there are no fake errors."""
-        return None
-
-    @property
     def selection_limit(self) -> float:
         """The default limit for selections in a ledger: the cost of one draw of permanent bits; 0 without selection."""
         return 0.0 if self.selection is None else self.selection.epsilon_p
@@ -244,14 +240,14 @@ class GradientProtocol(ConfiguredProtocol):
         if self.selection is None:
             return np.empty(0)
         mean, deviation = float(rated_errors.mean()), float(rated_errors.std())
-        bound = float(fake_error_bound(mean, deviation, self.checked_fake_range()))
+        bound = float(fake_error_bound(mean, deviation, self.checked_epsilon_g()))
         return fake_errors(count, mean, deviation, bound, rng=rng)
 
-    def checked_fake_range(self) -> float:
-        """Return `fake_range`; raise `ParameterError` if it is None."""
-        if self.fake_range is None:
+    def checked_epsilon_g(self) -> float:
+        """Return `epsilon_g`; raise `ParameterError` if it is None."""
+        if self.epsilon_g is None:
             raise ParameterError("epsilon_g must be given for this model, which needs fake errors, got None.")
-        return self.fake_range
+        return self.epsilon_g
 
 
 @dataclass(frozen=True)
@@ -271,7 +267,8 @@ class Plain(GradientProtocol):
 class Isgld(GradientProtocol):
     """The protocol ISGLD of [SDCF], section 4.1: a device adds Laplace noise to its ratings once, then runs `plain`.
 
-    ISGLD protects the value of one rating, not the fact that the rating exists.
+    `epsilon` is the privacy budget for the value of one rating. With `clamp`, noisy ratings are clipped to the rating
+    scale, which costs no budget. ISGLD protects the value of a rating, not the fact that the rating exists.
     """
 
     name: ClassVar[str] = "isgld"
@@ -353,10 +350,6 @@ class Sdcf(GradientProtocol):
     def selection(self) -> Selection:
         epsilon_p = EPSILON_P_FACTOR * self.epsilon_i if self.epsilon_p is None else self.epsilon_p
         return Selection(self.epsilon_i, epsilon_p, self.profile_cap)
-
-    @property
-    def fake_range(self) -> float | None:
-        return self.epsilon_g
 
     def _guarantee(self, spending: Spending) -> dict[str, Any]:
         """Return the guarantee that holds for every device: the largest ε of any device, and what is not covered."""

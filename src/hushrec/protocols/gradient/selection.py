@@ -66,7 +66,10 @@ class Selection:
         return n_rated if self.profile_cap is None else self.profile_cap
 
     def spent(self, terms: Terms, rounds: int) -> float:
-        """Return the ε of the selections of `rounds` rounds: min(T ε_I, ε_P) for each permanent epoch of T rounds."""
+        """Return the ε of the selections of `rounds` rounds.
+
+        It is the sum of min(T ε_I, ε_P) over the permanent epochs, where T is the number of rounds of an epoch.
+        """
         length = terms.epoch_rounds or max(rounds, 1)
         full, last = divmod(rounds, length)
         whole = min(length * self.epsilon_i, self.epsilon_p)

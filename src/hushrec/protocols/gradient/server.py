@@ -11,7 +11,7 @@ from hushrec.messages import Address
 from hushrec.models.mf import MatrixFactorization
 from hushrec.models.predictor import Arrays
 from hushrec.protocols.gradient.messages import REPORT, GradientReport, ItemVectors, Terms
-from hushrec.protocols.gradient.plausible import LARGEST_GRADIENT, implausible_length, report_bound
+from hushrec.protocols.gradient.plausible import LARGEST_GRADIENT, growth_of, report_bound
 from hushrec.protocols.parties import Inbox, Name, RoundOver, ServerSide
 from hushrec.randomness import RandomStream
 
@@ -65,7 +65,7 @@ class GradientServer(ServerSide):
 
     @property
     def concern(self) -> str | None:
-        longer = implausible_length(self.item_vectors) if self._model.name == "mf" else None
+        longer = growth_of(self.item_vectors) if self._model.name == "mf" else None
         if longer is None:
             return None
         return (
@@ -107,7 +107,9 @@ class GradientServer(ServerSide):
         if len(message.items) == 0:
             return
         if message.items[-1] >= self._terms.n_items:
-            raise RemoteProtocolError(f"item numbers of a report must be below {self._terms.n_items}.")
+            raise RemoteProtocolError(
+                f"item numbers of a report must be below {self._terms.n_items}, got {message.items[-1]}."
+            )
         if len(message.items) > self._terms.most_items:
             raise RemoteProtocolError(
                 f"a report must have at most {self._terms.most_items} items, got {len(message.items)}."
@@ -119,7 +121,9 @@ class GradientServer(ServerSide):
         if largest is None:
             largest = LARGEST_GRADIENT * self._terms.step_size(round_number) * self._terms.data_weight
         if np.linalg.norm(report.gradients, axis=1).max() > largest:
-            raise RemoteProtocolError(f"each gradient must have a norm of at most {largest:g} in this round.")
+            raise RemoteProtocolError(
+                f"each gradient must have a norm of at most {largest:g} in round {round_number}, but one is longer."
+            )
         together = self.max_report_norm
         if together is not None and np.linalg.norm(report.gradients) > _ROUNDING * together:
             raise RemoteProtocolError(
@@ -127,7 +131,11 @@ class GradientServer(ServerSide):
             )
 
     def close(self, address: Address, reports: Iterable[tuple[Name, Any]]) -> RoundOver:
-        """Change each item vector by the sum of its gradients divided by max(their number, `least_reports`)."""
+        """Change the item vectors by the gradients in these reports, and end the round.
+
+        An item's vector changes by the sum of its gradients, divided by their number or by `least_reports`, whichever
+        is larger.
+        """
         sums = np.zeros((self._terms.n_items, self._model.item_width))
         counts: IntArray = np.zeros(self._terms.n_items, dtype=np.int64)
         for _, report in reports:

@@ -6,7 +6,7 @@ The argument `budget` is the entry `budget` of a run's result, as in `run.json`.
 from collections.abc import Mapping
 from typing import Any
 
-from hushrec.protocols.wording import TAKING_PART
+from hushrec.protocols.protocol import TAKING_PART
 
 Budget = Mapping[str, Any]
 
@@ -29,29 +29,21 @@ USER_VECTOR = "the user vector"
 MALICIOUS_SERVER = "a malicious server"
 
 
-def selection_unit(profile_cap: int | None, rounds: str = ", over all rounds") -> str:
-    """Return the phrase that says what the budget of selections covers, for which rounds and which profiles."""
-    return _selections(None if profile_cap is None else f"{profile_cap} ratings", rounds)
+def selection_unit(cap: int | str | None, rounds: str = ", over all rounds") -> str:
+    """Return the phrase that says what the budget of selections covers, and for which profiles.
 
-
-def ledger_unit(*, capped: bool) -> str:
-    """Return the phrase that says what the budget of selections in a device's ledger covers.
-
-    `capped` says whether every draw of permanent bits was calibrated for a profile cap.
+    `cap` is the profile cap, as a number or in words; None if the number of ratings is not protected. `rounds` is a
+    phrase that says which rounds are covered, or empty.
     """
-    return _selections("the public cap" if capped else None, ", over all rounds")
-
-
-def _selections(cap: str | None, rounds: str) -> str:
-    profiles = "two profiles of the same number of ratings" if cap is None else f"any two profiles of up to {cap}"
+    most = f"{cap} ratings" if isinstance(cap, int) else cap
+    profiles = "two profiles of the same number of ratings" if cap is None else f"any two profiles of up to {most}"
     return f"profile-level: which items are reported{rounds}, for {profiles}"
 
 
 def selection_not_covered(profile_cap: int | None, *, from_pairs: bool = False) -> list[str]:
     """Return phrases for what the budget of selections does not cover; `from_pairs` is True for model `bpr`."""
-    covered_by_cap = [] if profile_cap is not None else [COUNT]
     about_values = OPPOSITE_PULLS if from_pairs else EPSILON_G_CAVEAT
-    return [VALUES, *covered_by_cap, about_values, MALICIOUS_SERVER, TAKING_PART]
+    return [VALUES, *([] if profile_cap else [COUNT]), about_values, MALICIOUS_SERVER, TAKING_PART]
 
 
 def ledger_not_covered(*, capped: bool, perturbed: bool) -> list[str]:

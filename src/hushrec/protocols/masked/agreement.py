@@ -1,25 +1,26 @@
 """A plausibility test against hostile tables, which compares the sums of each cohort with those of the other cohorts.
 
-Devices are assigned to cohorts at random, so the sums of honest cohorts differ only by chance. Let y be the sum of a
-block over the n devices of one cohort, y′ its sum over the n′ devices of the other cohorts, and r = n/n′. If all
-devices are honest, y − r y′ has mean 0, and its expected squared norm has two parts. The noise contributes a known
-variance v for each entry. The differences between people contribute at most n (1 + r) E‖x‖², where x is one person's
-block. A squared norm with expectation T that is spread over at least k directions exceeds
+Devices are assigned to cohorts at random, so the sums of honest cohorts differ only by chance. Let a be the sum of a
+block over the n devices of one cohort, b its sum over the n′ devices of all other cohorts, and r = n/n′. If all devices
+are honest, the difference a − r b has mean 0, and its expected squared norm has two parts: the noise contributes a
+known variance v for each entry, and the differences between people contribute at most n (1 + r) E‖x‖², where x is one
+person's block.
 
-    T (1 + z √(2/k) + z²/k)
+A random squared norm with expectation E that is spread over at least k directions exceeds
 
-with probability at most about exp(−z²/2), for any z > 0; the test uses z = `DEVIATIONS`. The test allows the
-sum of two such bounds for d entries: one for the noise, with T = v d and k = d, and one for people, with T = n (1 + r)
-E‖x‖² and k the number of directions in which people differ. The tested entries are:
+    bound(E, k) = E (1 + 5 √(2/k) + 25/k)
 
-- In a block without a row per item: all entries. Clipping bounds E‖x‖² by C², where C is the clip, and k = 1.
-- In an item block: each row, with k = 1. In a block of counts, one person's entry for item j is between 0 and ω_j, the
-  weight of the item, so its mean square is at most ω_j times its mean, which the other cohorts estimate. In other item
-  blocks, the squared norm C² is distributed over items in proportion to n_j ω_j², where n_j is the number of ratings,
-  up to a factor `SLACK`. `RARE` more people than counted may have rated an item.
-- In an item block: the rows of the 2, 4, 8, … most popular items together, and all rows, to detect a table that is
-  false for many items. Profiles differ in at least `DIRECTIONS` directions. For counts, popularity is y + y′, whose
-  noise is independent of the noise of y − r y′.
+with probability at most about exp(−25/2). (`DEVIATIONS` is 5.) The test therefore allows a squared norm of d entries up
+to bound(v d, d) for the noise, plus bound(n (1 + r) E‖x‖², k) for people who differ in k directions. It is applied to:
+
+- all entries of a block without a row per item. Clipping bounds E‖x‖² by C², where C is the clip, and k = 1.
+- each row of an item block, with k = 1. Let ω_j be the weight of item j. In a block of counts, one person's entry for
+  the item is between 0 and ω_j, so its mean square is at most ω_j times its mean, which the other cohorts estimate. In
+  other item blocks, the squared norm C² is distributed over items in proportion to n_j ω_j², up to a factor `SLACK`,
+  where n_j is the number of ratings. Both estimates assume `RARE` more ratings of an item than were counted.
+- the rows of the 2, 4, 8, … most popular items together, and all rows of an item block, to detect a table that is false
+  for many items. Here k is the number of rows, but at most `DIRECTIONS`. For counts, popularity is a + b, whose noise
+  is independent of the noise of a − r b.
 
 The decision uses noisy sums only, so it costs no budget.
 """
@@ -35,7 +36,7 @@ from hushrec.protocols.masked.learning import Learner
 from hushrec.protocols.masked.plan import AUDIENCE, BIAS, COUNTS, FACTORS
 
 FEWEST_COHORTS = 3  # if only two cohorts differ, it is unknown which of them is false
-DEVIATIONS = 5.0  # z
+DEVIATIONS = 5.0  # allowed standard deviations
 DIRECTIONS = 5  # smallest number of directions in which whole profiles differ
 SLACK = 4.0  # allowed factor above the expected mean square of a row
 RARE = 9.0  # people who may have rated an item in addition to those counted
@@ -82,7 +83,10 @@ def _bound(expected: Any, directions: Any) -> Any:
 
 
 def _row_spread(learner: Learner[Any], name: str, means: FloatArray, devices: int) -> FloatArray:
-    """Return a bound on the mean squared norm, over people, of each item's row in a person's block, `(n_items,)`."""
+    """Return a bound on the mean squared norm, over people, of each item's row in block `name`, `(n_items,)`.
+
+    `means` is the mean of the block over the `devices` devices of the other cohorts.
+    """
     weights, counts = learner.item_weights(name), learner.learned.counts
     if name == COUNTS:
         return np.asarray(weights * (np.maximum(means, 0.0) + RARE * weights / devices))

@@ -16,7 +16,8 @@ SECOND_MOMENTS = 10.0  # the second half of a curvature block is multiplied by t
 def describe(items, taste_columns, spread, offset, usual_log):  # type: ignore[no-untyped-def]
     """Return the description of a person, a vector that summarizes the rated items, `(n_columns + 1,)`.
 
-    For h items it is spread · Σ_j taste_columns[j] / (h + offset), followed by log h − usual_log.
+    For h items it is spread · Σ_j taste_columns[j] / (h + offset), followed by log h − usual_log. The number `offset`
+    shrinks the descriptions of people with few items, and `usual_log` is a typical log h.
     """
     width = taste_columns.shape[1]
     found = np.zeros(width + 1)
@@ -187,9 +188,12 @@ def evaluation_entries(rows, residuals, mean, level, largest, count_unit):  # ty
 
 
 @njit(cache=True, nogil=True)
-def level_of(residuals, offset):  # type: ignore[no-untyped-def]
-    """Return a person's bias: the sum of h residuals (rating minus item offset) divided by h + `offset`."""
+def level_of(residuals, shrinkage):  # type: ignore[no-untyped-def]
+    """Return a person's bias: the sum of h residuals, divided by h + `shrinkage`, which shrinks it for small h.
+
+    A residual is a rating minus the offset of its item.
+    """
     total = 0.0
     for value in residuals:
         total += value
-    return total / (len(residuals) + offset)
+    return total / (len(residuals) + shrinkage)

@@ -14,7 +14,7 @@ class Constants:
     noise: float = 0.8  # residual variance of a rating, given taste and item
     taste_variance: float = 0.09  # initial variance of a person's taste for one column
     level_variance: float = 0.25  # initial variance of a person's bias
-    column_spread: float = 0.3  # standard deviation of audience and factor columns; factor of log-popularity
+    column_spread: float = 0.3  # standard deviation of audience and factor columns; log-popularity is multiplied by it
     factor_variance: float = 0.1  # initial variance of a person's taste for a factor column
     weight_offset: float = 20.0  # an item with n ratings has weight (n + 20)^(−¼) in item blocks
     weight_power: float = 0.25
@@ -23,10 +23,10 @@ class Constants:
     profile_offset: float = 5.0
     usual_log_profile: float = 4.3
     audience_limit: float = 1.6  # largest norm of a whitened description of K numbers, divided by √K
-    factor_limit: float = 1.5  # the same for Dᵀd in factor blocks: taste d, directions D
-    over_relaxation: float = 2.0  # p: the change A of the taste covariance is applied as Aᵖ (`posteriors.prior_step`)
-    kernel_amplitude: float = 0.12  # a in the formula of `models.gp`
-    kernel_length: float = 0.6  # ℓ in that formula, in units of the total standard deviation of the item rows
+    factor_limit: float = 1.5  # the same limit for the K numbers of a person's taste that factor blocks use
+    over_relaxation: float = 2.0  # power to which a step of learning raises the change of the covariance of tastes
+    kernel_amplitude: float = 0.12  # variance of the part of item similarity that is not linear in the item rows
+    kernel_length: float = 0.6  # length scale of that part, in units of the total standard deviation of the item rows
 
 
 CONSTANTS = Constants()

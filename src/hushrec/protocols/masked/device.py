@@ -43,9 +43,9 @@ def item_block(block: Block, items: IntArray, entries: FloatArray, scores: Float
     from hushrec.protocols.masked.blocks import curvature_entries, norm_of  # compiled: imported where it is used
 
     width = len(entries) // len(items)
-    places = (items[:, None] * width + np.arange(width)).ravel()
+    positions = (items[:, None] * width + np.arange(width)).ravel()
     curvature = curvature_entries(norm_of(entries), block.clip, len(items), scores)
-    return {block.name: Entries(entries, places), curvature_of(block.name): Entries(curvature)}
+    return {block.name: Entries(entries, positions), curvature_of(block.name): Entries(curvature)}
 
 
 def round_entries(

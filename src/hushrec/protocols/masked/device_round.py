@@ -88,7 +88,7 @@ class Sent:
 
 @dataclass(frozen=True, repr=False)
 class Consented:
-    """The state of a device after it has signed the list `survivors`."""
+    """The state of a device after it has signed the list `survivors`, which has positions in the roster."""
 
     sent: Sent
     survivors: frozenset[int]

@@ -21,8 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hushrec.arrays import FloatArray, IntArray
-from hushrec.protocols.configured import BoolArray
+from hushrec.arrays import BoolArray, FloatArray, IntArray
 from hushrec.protocols.masked.constants import CONSTANTS
 from hushrec.protocols.masked.encoding import DecodedSum
 from hushrec.protocols.masked.plan import EVALUATION, Block, Plan, make_plan

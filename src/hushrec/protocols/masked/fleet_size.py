@@ -42,7 +42,10 @@ BARE = {  # by ε, for a catalogue of ids and titles
 
 
 def measured_at(epsilon: float, *, knows_attributes: bool = True) -> tuple[FleetSize, ...]:
-    """Return the measurements at the largest measured ε up to `epsilon`, or at the smallest ε if all are larger."""
+    """Return the measurements at the largest measured ε up to `epsilon`, or at the smallest ε if all are larger.
+
+    They are sorted by number of devices. `knows_attributes` says whether the catalogue has attributes of the items.
+    """
     measured = MEASURED if knows_attributes else BARE
     return measured[max((known for known in measured if known <= epsilon), default=min(measured))]
 
@@ -50,7 +53,8 @@ def measured_at(epsilon: float, *, knows_attributes: bool = True) -> tuple[Fleet
 def fleet_sentence(epsilon: float, n_devices: float, *, knows_attributes: bool = True) -> str:
     """Return sentences about the accuracy of `masked` to expect with `n_devices` devices at `epsilon`.
 
-    Below the smallest measured ε, the last sentence says that the error will be larger than the one quoted.
+    `knows_attributes` says whether the catalogue has attributes of the items. If `epsilon` is below the smallest ε that
+    was measured, the last sentence says at which ε the error was measured, and that a larger one must be expected.
     """
     told, least = sentence_of(measured_at(epsilon, knows_attributes=knows_attributes), n_devices), min(MEASURED)
     return told if epsilon >= least else f"{told} The error was measured at ε = {least:g}; expect a larger one here."

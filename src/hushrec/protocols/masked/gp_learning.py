@@ -60,9 +60,11 @@ class GpLearning(Learning):
 def item_table(table: PublicTable, columns: ItemColumns, *, final: bool) -> ItemTable:
     """Return the arrays that predictions need, from a public table and the public columns of the items.
 
-    Before the last round (`final` False), the kernel of two items has only its linear part, the product of their rows,
-    which is fast and accurate enough to follow training. A catalogue without titles, attributes and learned columns has
-    only that part as well, because quality and popularity alone do not make items similar.
+    The kernel is the prior covariance of a person's ratings of two items. After the last round (`final`) it is the sum
+    of a part that is linear in the item rows, a part for near rows, and a part for similar titles. Before that, it is
+    the linear part alone, which is fast and accurate enough to follow training. If the catalogue has no titles and no
+    attributes, and no columns were learned, the part for near rows is always left out, because equal popularity does
+    not make two items similar.
     """
     titles = columns.titles
     starts = titles.starts if final else np.zeros_like(titles.starts)

@@ -1,17 +1,18 @@
 """A plausibility test for the sums of model `gp` against hostile tables: a sum must not be longer than honest ones are.
 
 `encoding.is_plausible` only bounds the norm of a sum over n devices by n Δ, so that a hostile table of that length
-passes. Counts and the results of earlier rounds give a tighter bound. Item j has n_j ratings and weight ω_j. M and M₂
-are the means of c qqᵀ and c² qqᵀ over ratings, from the curvature block of the same round. A person's rows are
-multiples of the vector q, and clipping multiplies them by c. Row j of the sum of an item block is then
+passes. Counts and the results of earlier rounds give a tighter bound. A person's rows of an item block are multiples of
+one vector q, and clipping multiplies them by a factor c. The curvature block of the same round gives M and M₂, the
+means of c qqᵀ and c² qqᵀ over all ratings. For an item j with n_j ratings and weight ω_j, row j of the sum is
 
     y_j = n_j ω_j M θ_j + sampling + noise,     E‖y‖² = Σ_j (n_j ω_j)² ‖M‖² τ_j² + Σ_j n_j ω_j² v tr(M₂) + d s².
 
 θ_j is what the public table does not yet explain about item j. Its variance τ_j² is a public constant or, for item
-effects after their first estimate, the posterior variance. v is the variance of one rating's contribution, d the size
-of the block, and s the standard deviation of the noise. The noise may exceed its expected squared norm by `DEVIATIONS`
-standard deviations, and the other terms may exceed theirs by the factor `SLACK`. The decision uses a noisy sum and
-public numbers only, so it costs no budget.
+effects after their first estimate, the posterior variance. *Sampling* is the part of the row that depends on which
+people rated the item; v is the variance of one rating's contribution to it. d is the size of the block, and s the
+standard deviation of the noise. The squared norm of the noise may exceed its expectation d s² by `DEVIATIONS` standard
+deviations, and the first two terms may be larger by the factor `SLACK`. The decision uses a noisy sum and public
+numbers only, so it costs no budget.
 """
 
 import math
@@ -24,7 +25,7 @@ from hushrec.arrays import FloatArray
 from hushrec.protocols.masked.constants import CONSTANTS
 from hushrec.protocols.masked.encoding import DecodedSum
 from hushrec.protocols.masked.plan import AUDIENCE, BIAS, COUNTS, FACTORS
-from hushrec.protocols.masked.sums import TINY, ItemSum, deviation_of
+from hushrec.protocols.masked.sums import TINY, deviation_of
 
 if TYPE_CHECKING:
     from hushrec.protocols.masked.server import GpLearner
@@ -44,27 +45,9 @@ def surprise(learner: "GpLearner", sums: Mapping[str, DecodedSum], survivors: in
     """
     found = [counts_surprise(sums[COUNTS], survivors)] if COUNTS in sums else []
     share = survivors / learner.devices
-    for name in (AUDIENCE, BIAS, FACTORS):
-        if name in sums:
-            rows, weights = learner.item_sum(name, sums, share), learner.item_weights(name)
-            counts = share * learner.learned.counts
-            found.append(block_surprise(sums[name], rows, counts, weights, *_variances(learner, name)))
+    names = [name for name in (AUDIENCE, BIAS, FACTORS) if name in sums]
+    found += [_block_surprise(learner, name, sums, share) for name in names]
     return max(found, default=0.0)
-
-
-def _variances(learner: "GpLearner", name: str) -> tuple[FloatArray, float]:
-    """Return two variances for the item block `name`, τ_j² and v in the formula of the module's docstring.
-
-    τ_j², `(n_items,)`, is the variance of the part of item j that is still unknown; v is the variance of one rating's
-    contribution.
-    """
-    learned, ones = learner.learned, np.ones(learner.item_columns.n_items)
-    if name == AUDIENCE:
-        return AUDIENCE_VARIANCE * ones, AUDIENCE_VARIANCE
-    if name == FACTORS:
-        return LOADING_VARIANCE * ones, CONSTANTS.noise
-    known = len(learned.estimates) > 0
-    return learned.effect_variances if known else EFFECT_VARIANCE * ones, CONSTANTS.noise
 
 
 def counts_surprise(noisy: DecodedSum, survivors: int) -> float:
@@ -81,22 +64,19 @@ def counts_surprise(noisy: DecodedSum, survivors: int) -> float:
     return max(outside / (DEVIATIONS * deviation + TINY), below / (energy + TINY))
 
 
-def block_surprise(
-    noisy: DecodedSum,
-    rows: ItemSum,
-    counts: FloatArray,
-    weights: FloatArray,
-    variances: FloatArray,
-    rating_variance: float,
-) -> float:
-    """Return the squared norm of the sum of an item block divided by its largest plausible value.
+def _block_surprise(learner: "GpLearner", name: str, sums: Mapping[str, DecodedSum], share: float) -> float:
+    """Return the squared norm of the sum of item block `name`, divided by its largest plausible value.
 
-    `rows` is the same sum with the effect of clipping, `variances` has τ_j², the variance of the part of item j that is
-    still unknown, and `rating_variance` is the variance of one rating's contribution.
+    `share` is the fraction of all devices that the sums are over.
     """
-    size, columns = noisy.values.size, noisy.values.size // len(counts)
-    width = columns / len(rows.mean_weight)  # an audience block has one weight for all its columns, or one each
+    learned, noisy, rows = learner.learned, sums[name].values, learner.item_sum(name, sums, share)
+    counts, weights = share * learned.counts, learner.item_weights(name)  # n_j, ω_j
+    variances: FloatArray | float = AUDIENCE_VARIANCE if name == AUDIENCE else LOADING_VARIANCE  # τ_j²
+    if name == BIAS:
+        variances = learned.effect_variances if len(learned.estimates) else EFFECT_VARIANCE
+    rating_variance = AUDIENCE_VARIANCE if name == AUDIENCE else CONSTANTS.noise  # v
+    width = noisy.size // len(counts) / len(rows.mean_weight)  # an audience block has one weight for all columns
     signal = width * float(np.sum((counts * weights) ** 2 * variances)) * float(np.sum(rows.mean_weight**2))
     sampling = width * rating_variance * float(np.sum(counts * weights**2)) * float(np.trace(rows.squared_weight))
-    noise = deviation_of(noisy) ** 2 * (size + DEVIATIONS * math.sqrt(2 * size))
-    return float(noisy.values @ noisy.values) / (noise + SLACK * (signal + sampling))
+    noise = deviation_of(sums[name]) ** 2 * (noisy.size + DEVIATIONS * math.sqrt(2 * noisy.size))
+    return float(noisy @ noisy) / (noise + SLACK * (signal + sampling))

@@ -12,18 +12,19 @@ from hushrec.protocols.masked.terms import MaskedTerms
 NAMES = {1.0: "Strict", 4.0: "Middle"}  # by ε; the run's own ε is called "Usual"
 
 
-def explain_levels(terms: MaskedTerms, in_use: float, own: str | None) -> list[dict[str, Any]]:
-    """Return the privacy levels to offer, by ascending ε, each with the entries of `_explain`, `in_use` and `is_asked`.
+def explain_levels(terms: MaskedTerms, present: float, own: str | None) -> list[dict[str, Any]]:
+    """Return the privacy levels to offer, by ascending ε: one dict for each, with a name, its ε and sentences about it.
 
-    They are the run's ε, the person's ε (`in_use`, at most the run's), the levels "Strict" and "Middle" if they are
-    below the run's ε, and `own`, the ε that the person typed, if any. The entry `in_use` is true for the person's
-    level, and `is_asked` for the typed one. Raise `ParameterError` if `own` is not a number from 0 to the run's ε.
+    They are the run's ε, the `present` ε of the person (at most the run's), the levels "Strict" and "Middle" if they
+    are below the run's ε, and `own`, the ε that the person typed, if any. Two entries of a dict are flags: `in_use`
+    marks the present level, and `is_asked` the typed one. Raise `ParameterError` if `own` is not a number from 0 to the
+    run's ε.
     """
     run = terms.priced.epsilon
-    chosen, asked = min(in_use, run), None if own is None else read_level(own, terms)
-    epsilons = {*(epsilon for epsilon in NAMES if epsilon < run), run, chosen, chosen if asked is None else asked}
+    chosen, typed = min(present, run), None if own is None else read_level(own, terms)
+    epsilons = {*(epsilon for epsilon in NAMES if epsilon < run), run, chosen, chosen if typed is None else typed}
     return [
-        _explain(epsilon, terms) | {"in_use": epsilon == chosen, "is_asked": epsilon == asked}
+        _explain(epsilon, terms) | {"in_use": epsilon == chosen, "is_asked": epsilon == typed}
         for epsilon in sorted(epsilons)
     ]
 

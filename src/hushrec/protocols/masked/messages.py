@@ -12,7 +12,7 @@ a bitmap over the roster, or an array of ascending positions in the roster.
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 import numpy as np
@@ -75,42 +75,37 @@ class Announcement:
         return self.round_number, self.attempt
 
     @property
+    def text(self) -> bytes:
+        """The bytes that the server signs: label ‖ run ‖ round ‖ attempt ‖ hash of terms ‖ hash of table."""
+        place = number(self.round_number) + number(self.attempt)
+        return ANNOUNCEMENT_LABEL + self.run_id.encode() + place + self.terms_digest + self.table_digest
+
+    @property
     def digest(self) -> bytes:
         """The SHA-256 hash of the announcement's content; every key and signature of the attempt depends on it."""
-        return digest(self.text(self.run_id, self.round_number, self.attempt, self.terms_digest, self.table_digest))
-
-    @staticmethod
-    def text(run_id: str, round_number: int, attempt: int, terms_digest: bytes, table_digest: bytes) -> bytes:
-        """Return the bytes that the server signs: label ‖ run ‖ round ‖ attempt ‖ hash of terms ‖ hash of table."""
-        return b"".join(
-            (ANNOUNCEMENT_LABEL, run_id.encode(), number(round_number), number(attempt), terms_digest, table_digest)
-        )
+        return digest(self.text)
 
     def is_signed_by(self, server_key: bytes) -> bool:
         """Return whether the announcement was signed with the private key of this public Ed25519 key."""
-        fields = (self.run_id, self.round_number, self.attempt, self.terms_digest, self.table_digest)
-        return is_signed(server_key, self.signature, self.text(*fields))
+        return is_signed(server_key, self.signature, self.text)
 
 
 def announce(
     server: Ed25519PrivateKey, run_id: str, round_number: int, attempt: int, terms_digest: bytes, table_digest: bytes
 ) -> Announcement:
     """Return an announcement signed with the server's key."""
-    text = Announcement.text(run_id, round_number, attempt, terms_digest, table_digest)
-    return Announcement(run_id, round_number, attempt, terms_digest, table_digest, server.sign(text))
+    unsigned = Announcement(run_id, round_number, attempt, terms_digest, table_digest, bytes(SIGNATURE_BYTES))
+    return replace(unsigned, signature=server.sign(unsigned.text))
 
 
 @crosses("masked.shares", largest=230 * MOST_DEVICES)
 @dataclass(frozen=True, eq=False)
 class SealedShares:
-    """A device's shares of its own secrets, each encrypted to one of the neighbours that the device drew.
+    """A device's shares of its own secrets, encrypted to the neighbours that the device drew (`recipients`)."""
 
-    `commitments` has two hashes for each of them, of the share of the mask key and of the share of the seed.
-    """
-
-    recipients: Annotated[IntArray, Row]
-    sealed: tuple[bytes, ...] = field(repr=False)
-    commitments: tuple[bytes, ...] = field(repr=False)
+    recipients: Annotated[IntArray, Row]  # positions in the roster
+    sealed: tuple[bytes, ...] = field(repr=False)  # for each recipient, its share of the mask key and of the seed
+    commitments: tuple[bytes, ...] = field(repr=False)  # for each recipient, the hashes of its two shares, 64 bytes
 
     def __post_init__(self) -> None:
         _check_positions("recipients", self.recipients, len(self.sealed))

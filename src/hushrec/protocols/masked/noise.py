@@ -2,9 +2,10 @@
 
 A draw inverts the cumulative distribution, which is a table of 256-bit numbers built in integer arithmetic. No
 floating-point number is involved, and the statistical distance from the exact distribution is known (`distance`). A
-variance too large for one table is split as V = V₁ + B²V₂: the probabilities of x₁ + B x₂ are those of variance V
-within a factor of (1 + θ)/(1 − θ), where θ is `smoothing_error` at v ≥ 8 with 1/v = 1/V₂ + B²/V₁. By the same lemma,
-the sum of n devices' draws of variance V is distributed nearly like one draw of variance nV, which simulations use.
+variance V too large for one table is split as V = V₁ + B²V₂. If x₁ and x₂ have the variances V₁ and V₂, the
+probabilities of x₁ + B x₂ are those of variance V within a factor of (1 + θ)/(1 − θ), where θ = `smoothing_error(v)`
+for v = 1/(1/V₂ + B²/V₁), which is at least 8. For the same reason (docs/proofs.md, "Discrete noise"), the sum of n
+devices' draws of variance V is distributed nearly like one draw of variance nV, which simulations use.
 """
 
 import decimal

@@ -27,22 +27,8 @@ LOUD_NOISE = 0.1  # standard deviation per entry above which `prior_step` shrink
 TYPICAL_PROFILES = (20, 40, 80, 160, 350)  # numbers of ratings that `best_known_directions` averages over
 
 
-class Counts(NamedTuple):
-    """The posterior means of n_j and log n_j, where n_j is the number of people who rated item j."""
-
-    mean: FloatArray  # E n_j, (n_items,)
-    log_mean: FloatArray  # E log n_j, at least 0, (n_items,)
-
-
-class Effects(NamedTuple):
-    """The posterior mean and variance of one number per item, such as the item's effect on ratings."""
-
-    mean: FloatArray  # (n_items,)
-    variance: FloatArray  # (n_items,)
-
-
-def count_posterior(sums: FloatArray, deviations: FloatArray, columns: FloatArray) -> Counts:
-    """Return the posterior means of n_j and log n_j, where n_j is the number of people who rated item j.
+def count_posterior(sums: FloatArray, deviations: FloatArray, columns: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the posterior means of n_j and of log n_j (at least 0) for each item j, which n_j people rated.
 
     The noisy counts `sums` are s_j = n_j + N(0, σ_j²), with `deviations` σ_j. The prior is log n_j ~ N(F_j a, τ²), with
     `columns` F. Coefficients a and variance τ² come from expectation maximization on a grid of log n: the E-step
@@ -60,7 +46,7 @@ def count_posterior(sums: FloatArray, deviations: FloatArray, columns: FloatArra
         moments = multiply(np.ascontiguousarray(design.T), log_mean[:, None])[:, 0]
         centre = multiply(design, solve_factor(precision, moments)[:, None])[:, 0]
         spread = max(float(np.mean((log_mean - centre) ** 2 + variance)), SMALLEST_LOG_SPREAD)
-    return Counts(np.maximum(mean, SMALLEST_COUNT), np.maximum(log_mean, 0))
+    return np.maximum(mean, SMALLEST_COUNT), np.maximum(log_mean, 0)
 
 
 @njit(cache=True)
@@ -133,8 +119,10 @@ def _ridge_coefficients(gram, moments, ridges, intercept_ridge):  # type: ignore
     return found
 
 
-def effect_posterior(estimates: FloatArray, variances: FloatArray, columns: FloatArray) -> Effects:
-    """Return the posterior of one number θ_j per item from noisy estimates of it.
+def effect_posterior(
+    estimates: FloatArray, variances: FloatArray, columns: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return the posterior means and variances of one number θ_j per item, from noisy estimates of these numbers.
 
     The model is y_j = θ_j + N(0, v_j) with the prior θ_j ~ N(F_j a, τ²), where y are the `estimates`, v the `variances`
     and F the `columns`. `regress` gives F_j a, and τ² maximizes the marginal likelihood.
@@ -146,7 +134,7 @@ def effect_posterior(estimates: FloatArray, variances: FloatArray, columns: Floa
         total = variances[:, None] + SPREADS
         spread = float(SPREADS[np.argmin((np.log(total) + residual[:, None] ** 2 / total).sum(axis=0))])
     posterior = 1 / (1 / spread + 1 / variances)
-    return Effects(centre + posterior * residual / variances, posterior)
+    return centre + posterior * residual / variances, posterior
 
 
 def pool(estimates: list[FloatArray], variances: list[FloatArray]) -> tuple[FloatArray, FloatArray]:
@@ -192,12 +180,12 @@ def column_posterior(estimates: FloatArray, noise: RowNoise, columns: FloatArray
 def _spread_rows(rows, private, private_shape, sampling, sampling_shape, spread, rounds, posterior):  # type: ignore[no-untyped-def]
     """Return the prior covariance T of `column_posterior` after `rounds` steps of expectation maximization.
 
-    T starts as `spread`. A step replaces T by the weighted average over rows of E_j E_jᵀ + T − T A_j⁻¹T, where r_j is
-    row j of `rows`, Σ_j the covariance of its noise (see `RowNoise`), A_j = T + Σ_j and E_j = T A_j⁻¹r_j. The weight of
-    row j is tr(T A_j⁻¹T) / tr T, from 0 (nothing is known about the row) to 1. `posterior` is filled with the posterior
-    means E_j under the last T.
+    `rows` are the estimates minus their prior means F_j A. T starts as `spread`. A step replaces T by the weighted
+    average over items of m_j m_jᵀ + T − T A_j⁻¹T, where r_j is row j, Σ_j the covariance of its noise (see `RowNoise`),
+    A_j = T + Σ_j, and m_j = T A_j⁻¹r_j the posterior mean of the row. The weight of row j is tr(T A_j⁻¹T) / tr T, from
+    0 (nothing is known about the row) to 1. `posterior` is filled with the posterior means under the last T.
 
-    With the Cholesky factor U of A_j = UᵀU, X = U⁻ᵀT and z = U⁻ᵀr_j, these are E_j = Xᵀz and T A_j⁻¹T = XᵀX.
+    With the Cholesky factor U of A_j = UᵀU, X = U⁻ᵀT and z = U⁻ᵀr_j, these are m_j = Xᵀz and T A_j⁻¹T = XᵀX.
     """
     n_rows, width = rows.shape
     noisy, solved, known = np.empty((width, width)), np.empty((width, width + 1)), np.empty((width, width))
@@ -238,20 +226,16 @@ def _solve_forward(factor, right):  # type: ignore[no-untyped-def]
                 right[i, c] -= factor[k, i] * right[k, c]
 
 
-class PriorStep(NamedTuple):
-    """The new prior of people's tastes, N(`shift`, `growth`), in coordinates in which the old prior is N(0, I)."""
+def prior_step(
+    means: FloatArray, moments: FloatArray, deviation: float, over_relaxation: float
+) -> tuple[FloatArray, FloatArray]:
+    """Return the mean (L,) and covariance (L, L) of the prior of tastes, N(0, I) so far, after one step of learning.
 
-    shift: FloatArray  # change of the mean, (L,)
-    growth: FloatArray  # new covariance, relative to the old one, which is I, (L, L)
-
-
-def prior_step(means: FloatArray, moments: FloatArray, deviation: float, over_relaxation: float) -> PriorStep:
-    """Return one over-relaxed step of expectation maximization for the prior of tastes, which is N(0, I) so far.
-
-    Each person's taste has a posterior mean d and covariance V. `means` is the average of d over people, and `moments`
-    the average of V + ddᵀ − I. Both have noise: of standard deviation `deviation` on the diagonal of `moments`,
-    `deviation`/√2 off the diagonal, and `deviation`/2 on `means`. The mean of the prior becomes `means`, and its
-    covariance Aᵖ, where A = I + moments − means meansᵀ with clipped eigenvalues and p is `over_relaxation`.
+    The step is an over-relaxed step of expectation maximization. Each person's taste has a posterior mean d and
+    covariance V. `means` is the average of d over people, and `moments` the average of V + ddᵀ − I. Both have noise: of
+    standard deviation `deviation` on the diagonal of `moments`, `deviation`/√2 off the diagonal, and `deviation`/2 on
+    `means`. The mean of the prior becomes `means`, and its covariance Aᵖ, where A = I + moments − means meansᵀ with
+    clipped eigenvalues and p is `over_relaxation`.
 
     If `deviation` exceeds `LOUD_NOISE`, the mean, the diagonal and the off-diagonal part are first shrunk toward 0,
     each by the share of its mean square that noise explains (James-Stein shrinkage).
@@ -265,7 +249,7 @@ def prior_step(means: FloatArray, moments: FloatArray, deviation: float, over_re
             upper, deviation / np.sqrt(2)
         )
     values, vectors = np.linalg.eigh(np.eye(len(means)) + moments - np.outer(means, means))
-    return PriorStep(means, (vectors * np.clip(values, *CHANGE_LIMITS) ** over_relaxation) @ vectors.T)
+    return means, np.asarray((vectors * np.clip(values, *CHANGE_LIMITS) ** over_relaxation) @ vectors.T)
 
 
 def _signal_share(values: FloatArray, deviation: float) -> float:

@@ -11,7 +11,7 @@ from hushrec.budget.gaussian import Cohort, require_delta, run_mu
 from hushrec.errors import ParameterError
 from hushrec.protocols.masked.encoding import BlockCode, code_block
 from hushrec.protocols.masked.plan import Plan
-from hushrec.protocols.wording import TAKING_PART
+from hushrec.protocols.protocol import TAKING_PART
 
 UNIT = "one person's whole profile against a device that sends zeros, over the whole run"
 REPLACED_UNIT = "one rating added, removed or changed, or the whole profile replaced by another, over the whole run"
@@ -136,8 +136,9 @@ def price_plan(plan: Plan, *, epsilon: float, delta: float, cohort: Cohort, rese
     priced = PricedPlan(plan, codes, float(epsilon), delta, cohort, reserve)
     if priced.accountant().epsilon(delta) > epsilon * (1 + 1e-9):
         raise ParameterError(
-            f"the plan must cost at most epsilon = {epsilon} at delta = {delta}, but it costs more."
-            " Raise delta or lower epsilon."
+            f"the plan must cost at most epsilon = {epsilon} at delta = {delta}, but the noise is"
+            " discrete, and at this epsilon delta cannot pay for its distance from Gaussian noise. Raise delta or lower"
+            " epsilon."
         )
     return priced
 

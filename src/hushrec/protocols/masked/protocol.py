@@ -7,13 +7,14 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from hushrec.arrays import BoolArray
 from hushrec.budget.accountants import TableAccountant
 from hushrec.budget.gaussian import Cohort, default_delta, own_fraction, run_mu
 from hushrec.budget.ledger import Ledger
 from hushrec.errors import Diverged, ParameterError
 from hushrec.models.gaussian_process import Ratings
 from hushrec.models.predictor import Arrays, Predictor
-from hushrec.protocols.configured import BoolArray, ConfiguredProtocol, Fleet, Spending
+from hushrec.protocols.configured import ConfiguredProtocol, Fleet, Spending
 from hushrec.protocols.masked import levels
 from hushrec.protocols.masked.device_side import MaskedDevice
 from hushrec.protocols.masked.evaluation import NETWORK_SHARE, is_readable, with_evaluation
@@ -45,22 +46,21 @@ NETWORK_RESERVE = 0.2  # default share of μ² for repeated attempts: one of any
 class Masked(ConfiguredProtocol):
     """The masked protocol with the options of one run.
 
-    In each round a device sends one clipped, noised and masked table, and the server sees only sums of tables. The
-    fields from `epsilon` on are the options of `MASKED` in the package's `__init__`, which explains each.
+    In each round a device sends one clipped, noised and masked table, and the server sees only sums of tables.
     """
 
     name: ClassVar[str] = "masked"
     phases: ClassVar[tuple[str, ...]] = PHASES
 
-    epsilon: float
-    delta: float | None = None
-    dropout: float = 0.0
-    survivors: float | None = None
-    corrupt: float | None = None
-    reserve: float | None = None
-    evaluation: float = 0.0
-    own_epsilon: float | None = None
-    least_cohort: int | None = None
+    epsilon: float  # budget for one person's whole profile over all rounds
+    delta: float | None = None  # probability with which the budget may be exceeded; None: `default_delta`
+    dropout: float = 0.0  # fraction of the devices that are absent from a simulated round
+    survivors: float | None = None  # smallest fraction of the devices with which a round may end; None: from `dropout`
+    corrupt: float | None = None  # fraction of the survivors that may add no noise; None: 0
+    reserve: float | None = None  # share of μ² that is kept for repeated attempts; None: 0
+    evaluation: float = 0.0  # share of μ² for measuring accuracy on held-out ratings
+    own_epsilon: float | None = None  # budget of this person, if it is smaller than `epsilon`
+    least_cohort: int | None = None  # smallest number of devices in a sum that this person accepts
 
     def __post_init__(self) -> None:
         if not 0 <= self.dropout < 1:

@@ -62,9 +62,9 @@ class Learned:
     estimate_variances: FloatArray = field(repr=False)  # variances of the noise in `estimates`, (n_rounds, n_items)
     counts: FloatArray = field(repr=False)  # E n_j, (n_items,)
     log_counts: FloatArray = field(repr=False)  # E log n_j, (n_items,)
-    prior_columns: FloatArray = field(repr=False)  # F_j, (n_items, n_columns), an intercept first
-    description_centre: FloatArray = field(repr=False)  # (n_taste + 1,)
-    description_map: FloatArray = field(repr=False)  # (n_taste + 1, n_audience)
+    prior_columns: FloatArray = field(repr=False)  # columns that predict numbers of an item, (n_items, n_columns)
+    description_centre: FloatArray = field(repr=False)  # mean description of people, (n_taste + 1,)
+    description_map: FloatArray = field(repr=False)  # whitens descriptions: mapᵀ(x − centre), (n_taste + 1, n_audience)
 
     @property
     def root(self) -> FloatArray:
@@ -143,7 +143,10 @@ class GpLearner(Learner[Learned]):
     # Counts and descriptions -----------------------------------------------------------------------------------
 
     def _learn_counts(self, learned: Learned, noisy: DecodedSum, share: float) -> Learned:
-        """Return `learned` with the estimated popularity of each item, which also becomes an item column."""
+        """Return `learned` with the estimated popularity of each item, which also becomes an item column.
+
+        `noisy` is the sum of counts over the fraction `share` of all devices.
+        """
         everywhere = np.ones(self.item_columns.n_items)
         found = popularity_of(*count_sum(noisy, share, everywhere), self.item_columns)
         columns = learned.columns.copy()
@@ -214,21 +217,24 @@ class GpLearner(Learner[Learned]):
         if self.item_columns.public is not None:
             effects, doubt = self._public_effects()
             pooled, variance = pool([pooled, effects], [variance, doubt])
-        found = effect_posterior(pooled, variance, learned.prior_columns)
+        effects, effect_variances = effect_posterior(pooled, variance, learned.prior_columns)
         columns = learned.columns.copy()
         quality = columns.shape[1] - self.item_columns.taste.shape[1] - 3
-        columns[:, quality] = found.mean - np.average(found.mean, weights=learned.counts)
+        columns[:, quality] = effects - np.average(effects, weights=learned.counts)
         return replace(
             learned,
             columns=columns,
-            effects=found.mean,
-            effect_variances=found.variance,
+            effects=effects,
+            effect_variances=effect_variances,
             estimates=estimates,
             estimate_variances=estimate_variances,
         )
 
     def _public_effects(self) -> tuple[FloatArray, FloatArray]:
-        """Return estimates of the item effects from public ratings alone, and their variances; they cost no budget."""
+        """Return estimates of the item effects, and their variances, from ratings that everybody may see.
+
+        Such public ratings, for example of critics, cost no budget.
+        """
         from hushrec.models import gp  # compiled: imported where it is used
 
         public, table = self.item_columns.public, self.table()
@@ -300,9 +306,10 @@ class GpLearner(Learner[Learned]):
         averages = noisy.values / survivors
         moments = symmetric(averages[length:], length)
         moments = np.where(np.eye(length, dtype=bool), moments, moments / np.sqrt(2))
-        step = prior_step(averages[:length] / 2, moments, deviation_of(noisy) / survivors, CONSTANTS.over_relaxation)
-        covariance = root @ step.growth @ root.T
-        return replace(learned, mean=learned.mean + root @ step.shift, covariance=(covariance + covariance.T) / 2)
+        deviation = deviation_of(noisy) / survivors
+        shift, growth = prior_step(averages[:length] / 2, moments, deviation, CONSTANTS.over_relaxation)
+        covariance = root @ growth @ root.T
+        return replace(learned, mean=learned.mean + root @ shift, covariance=(covariance + covariance.T) / 2)
 
 
 def _sizes(columns: FloatArray, counts: FloatArray) -> FloatArray:

@@ -76,77 +76,63 @@ class ServerRound:
     def __init__(self, terms: MaskedTerms, announcement: Announcement, members: Collection[bytes]) -> None:
         self.terms, self.announcement = terms, announcement
         self.phase = Phase.KEYS
+        self.asked = frozenset(members)  # names of the devices that are asked for a report in the current phase
+        self.survivors: frozenset[bytes] = frozenset()  # names of the devices whose tables are in the sum
         self.sum: Table | None = None  # sum of the survivors' tables, once SUMMED
         self.culprits: frozenset[bytes] = frozenset()  # names of devices that are known to have broken the protocol
-        self._members = frozenset(members)
+        self._reports: dict[bytes, Any] = {}  # of the current phase, by name; None for a table, which is added up
+        self._total = np.zeros(terms.table_size(announcement.round_number), dtype=np.uint32)
         self._roster = Roster(announcement.digest, ())
         self._positions: dict[bytes, int] = {}  # in the roster, by name
-        self._keys: dict[bytes, PublicKeys] = {}
         self._drawn: dict[int, dict[int, bytes]] = {}  # sender of shares → recipient → commitments
         self._inbox: dict[int, dict[int, bytes]] = {}  # recipient → sender → sealed
-        self._total = np.zeros(terms.table_size(announcement.round_number), dtype=np.uint32)
-        self._arrived: dict[int, bool] = {}
+        self._arrived: Collection[int] = ()  # positions of the survivors, ascending
         self._signed_text = b""  # the bytes that survivors sign to consent
-        self._consents: dict[int, bytes] = {}
-        self._unmasked: dict[int, dict[int, bytes]] = {}
+        self._quorum: Quorum | None = None  # the signatures, from phase UNMASK on
 
     def part(self, members: Collection[bytes]) -> "ServerRound":
         """Return a new state machine for a subset of the members, in phase KEYS, with the keys that they have sent."""
         found = ServerRound(self.terms, self.announcement, members)
-        found._keys = {name: self._keys[name] for name in members}
+        found._reports = {name: self._reports[name] for name in members}
         return found
 
     @property
     def reported(self) -> frozenset[bytes]:
         """The names of the devices that have reported in the current phase."""
-        return frozenset(self._keys) if self.phase is Phase.KEYS else self._names(self._received())
+        return frozenset(self._reports)
 
-    @property
-    def asked(self) -> frozenset[bytes]:
-        """The names of the devices that are asked for a report in the current phase.
-
-        Phase by phase these are the members, the roster, the partners, the survivors and the signers.
-        """
-        return self._members if self.phase is Phase.KEYS else self._names(self._audience())
-
-    @property
-    def survivors(self) -> frozenset[bytes]:
-        """The names of the devices whose tables have arrived."""
-        return self._names(self._arrived)
+    def is_asked(self, device: bytes) -> bool:
+        return device in self.asked
 
     def question(self, device: bytes) -> Any:
         """Return the server's message to this device in the current phase.
 
         Raise `LocalProtocolError` if the device is not asked in this phase.
         """
-        if not self.is_asked(device):
+        if device not in self.asked:
             raise LocalProtocolError(f"device must be asked in phase {self.phase.value}, but this device is not asked.")
         if self.phase is Phase.KEYS:
             return self.announcement
         if self.phase is Phase.SHARES:
             return self._roster
         if self.phase is Phase.TABLE:
-            inbox = {
-                sender: sealed
-                for sender, sealed in sorted(self._inbox.get(self._positions[device], {}).items())
-                if sender in self._drawn
-            }
+            inbox = self._inbox.get(self._positions[device], {})
             return Partners(bitmap(self._drawn, len(self._roster)), _positions(inbox), tuple(inbox.values()))
         if self.phase is Phase.CONSENT:
             return Survivors(bitmap(self._arrived, len(self._roster)))
-        signed = dict(sorted(self._consents.items()))
-        return Quorum(_positions(signed), tuple(signed.values()))
+        return self._quorum
 
     def check(self, device: bytes, message: Any) -> None:
         """Raise `RemoteProtocolError` if `receive` would refuse this report. The report is not stored."""
-        if not self._expects(message):
+        phase, kind = self.phase.value, type(message)
+        if self.phase not in EXPECTED or EXPECTED[self.phase][0] is not kind:
             raise RemoteProtocolError(
-                f"message must be a report of phase {self.phase.value}, got {type(message).__name__}.", status_hint=409
+                f"message must be a report of phase {phase}, got {kind.__name__}.", status_hint=409
             )
-        if not self.is_asked(device) or self._has_answered(device):
-            raise RemoteProtocolError(
-                "a device must report only once in a phase, and only if it is asked.", status_hint=409
-            )
+        if device not in self.asked:
+            raise RemoteProtocolError(f"a device must be asked to report in phase {phase}.", status_hint=409)
+        if device in self._reports:
+            raise RemoteProtocolError(f"a device must report only once in phase {phase}.", status_hint=409)
         if self.phase is Phase.KEYS:
             self._check_keys(device, message)
         elif self.phase is Phase.SHARES:
@@ -161,37 +147,28 @@ class ServerRound:
     def receive(self, device: bytes, message: Any) -> None:
         """Check and store a device's report, or raise `RemoteProtocolError` and change nothing."""
         self.check(device, message)
-        if self.phase is Phase.KEYS:
-            self._keys[device] = message
-            return
-        sender = self._positions[device]
-        if self.phase is Phase.SHARES:
-            self._drawn[sender] = dict(zip(map(int, message.recipients), message.commitments, strict=True))
-            for recipient, sealed in zip(self._drawn[sender], message.sealed, strict=True):
-                self._inbox.setdefault(recipient, {})[sender] = sealed
-        elif self.phase is Phase.TABLE:
+        if self.phase is Phase.TABLE:
             self._total += message.numbers
-            self._arrived[sender] = True
-        elif self.phase is Phase.CONSENT:
-            self._consents[sender] = message.signature
-        else:
-            self._unmasked[sender] = dict(zip(map(int, message.owners), message.shares, strict=True))
+            message = None
+        self._reports[device] = message
 
     def receive_sum(self, devices: Collection[bytes], total: Table) -> None:
         """Add the sum of these devices' tables, modulo 2³², instead of receiving each table.
 
         The caller must have checked each table with `check`.
         """
-        if self.phase is not Phase.TABLE or not all(map(self.is_asked, devices)) or total.shape != self._total.shape:
+        if self.phase is not Phase.TABLE or total.shape != self._total.shape:
             raise LocalProtocolError(
-                f"the phase must be table, all devices must be asked, and total must have shape {self._total.shape},"
-                f" got phase {self.phase.value} and shape {total.shape}."
+                f"a sum must come in phase table and have shape {self._total.shape}, got phase {self.phase.value} and"
+                f" shape {total.shape}."
             )
-        senders = {self._positions[device] for device in devices}
-        if len(senders) < len(devices) or senders & self._arrived.keys():
+        senders = frozenset(devices)
+        if not senders <= self.asked:
+            raise LocalProtocolError(f"devices of a sum must be asked, but {len(senders - self.asked)} are not.")
+        if len(senders) < len(devices) or senders & self._reports.keys():
             raise LocalProtocolError("devices of a sum must be distinct, and must not have reported before.")
         self._total += total
-        self._arrived |= dict.fromkeys(senders, True)
+        self._reports |= dict.fromkeys(senders)
 
     def close(self) -> None:
         """Close the current phase and enter the next; raise `AttemptFailed` if the attempt cannot continue.
@@ -206,32 +183,51 @@ class ServerRound:
             self._close()
             self.phase = EXPECTED[self.phase][1]
         except AttemptFailed as failure:
-            self.phase, self.culprits = Phase.FAILED, self.culprits | self._names(failure.culprits)
+            names = (self._roster.entries[position].device for position in failure.culprits)
+            self.phase, self.culprits = Phase.FAILED, self.culprits.union(names)
             raise
         except RemoteProtocolError as error:
             self.phase = Phase.FAILED
             raise AttemptFailed(str(error)) from error
         finally:
+            self.asked, self._reports = self.reported, {}
             if self.phase not in EXPECTED:
-                self._inbox, self._unmasked = {}, {}
+                self.asked, self._inbox = frozenset(), {}
 
     def _close(self) -> None:
         if self.phase is Phase.KEYS:
-            distinct = {entry.device: entry for entry in without_copies(self._keys.values())}
-            self._keys, self.culprits = distinct, frozenset(self._keys.keys() - distinct.keys())
-        rules, reports = self.terms.rules, len(self.reported)
-        needed = {Phase.CONSENT: rules.quorum(len(self._roster)), Phase.UNMASK: rules.threshold}
-        least = needed.get(self.phase, rules.smallest)
-        if reports < least:
-            raise AttemptFailed(f"reports in phase {self.phase.value} must be at least {least}, got {reports}.")
+            distinct = {entry.device: entry for entry in without_copies(self._reports.values())}
+            self._reports, self.culprits = distinct, frozenset(self._reports.keys() - distinct.keys())
+        rules, needed = self.terms.rules, self.terms.rules.smallest
+        if self.phase is Phase.CONSENT:
+            needed = rules.quorum(len(self._roster))
+        elif self.phase is Phase.UNMASK:
+            needed = rules.threshold
+        if len(self._reports) < needed:
+            raise AttemptFailed(
+                f"reports in phase {self.phase.value} must be at least {needed}, got {len(self._reports)}."
+            )
         if self.phase is Phase.KEYS:
-            self._roster = make_roster(self.announcement.digest, list(self._keys.values()))
+            self._roster = make_roster(self.announcement.digest, list(self._reports.values()))
             self._positions = {entry.device: position for position, entry in enumerate(self._roster.entries)}
+            return
+        reports = {self._positions[device]: self._reports[device] for device in sorted(self._reports)}
+        if self.phase is Phase.SHARES:
+            for sender, report in reports.items():
+                self._drawn[sender] = dict(zip(map(int, report.recipients), report.commitments, strict=True))
+                for recipient, sealed in zip(self._drawn[sender], report.sealed, strict=True):
+                    self._inbox.setdefault(recipient, {})[sender] = sealed
         elif self.phase is Phase.TABLE:
+            self._arrived, self.survivors = tuple(reports), self.reported
             context = partners_digest(self._roster, self._drawn)
             self._signed_text = survivors_text(context, self._arrived, len(self._roster))
-        elif self.phase is Phase.UNMASK:
-            self.sum = recover_sum(self._roster, rules, self._drawn, self._arrived, self._total, self._unmasked)
+        elif self.phase is Phase.CONSENT:
+            self._quorum = Quorum(_positions(reports), tuple(consent.signature for consent in reports.values()))
+        else:
+            unmasked = {
+                sender: dict(zip(map(int, one.owners), one.shares, strict=True)) for sender, one in reports.items()
+            }
+            self.sum = recover_sum(self._roster, rules, self._drawn, self._arrived, self._total, unmasked)
 
     def _check_keys(self, device: bytes, keys: PublicKeys) -> None:
         if keys.device != device:
@@ -267,39 +263,6 @@ class ServerRound:
         if not self._inbox.get(helper, {}).keys() >= set(map(int, unmasking.owners)):
             raise RemoteProtocolError("owners of revealed shares must be devices that sent shares to this device.")
 
-    def _audience(self) -> Collection[int]:
-        """Return the roster positions of the devices that are asked in the current phase; empty in phase KEYS."""
-        return {
-            Phase.SHARES: range(len(self._roster)),
-            Phase.TABLE: self._drawn.keys(),
-            Phase.CONSENT: self._arrived.keys(),
-            Phase.UNMASK: self._consents.keys(),
-        }.get(self.phase, ())
 
-    def _received(self) -> Collection[int]:
-        """Return the roster positions of the devices that have reported in the current phase; empty in phase KEYS."""
-        return {
-            Phase.SHARES: self._drawn.keys(),
-            Phase.TABLE: self._arrived.keys(),
-            Phase.CONSENT: self._consents.keys(),
-            Phase.UNMASK: self._unmasked.keys(),
-        }.get(self.phase, ())
-
-    def _expects(self, message: object) -> bool:
-        return self.phase in EXPECTED and type(message) is EXPECTED[self.phase][0]
-
-    def is_asked(self, device: bytes) -> bool:
-        """Return whether this device is asked for a report in the current phase."""
-        if self.phase is Phase.KEYS:
-            return device in self._members
-        return device in self._positions and self._positions[device] in self._audience()
-
-    def _has_answered(self, device: bytes) -> bool:
-        return device in self._keys if self.phase is Phase.KEYS else self._positions[device] in self._received()
-
-    def _names(self, positions: Collection[int]) -> frozenset[bytes]:
-        return frozenset(self._roster.entries[position].device for position in positions)
-
-
-def _positions(rising: Mapping[int, bytes]) -> IntArray:
+def _positions(rising: Mapping[int, Any]) -> IntArray:
     return np.array(list(rising), dtype=np.int64)

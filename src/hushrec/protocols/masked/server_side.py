@@ -140,7 +140,11 @@ class MaskedServer(ServerSide):
     # Cohorts ---------------------------------------------------------------------------------------------------
 
     def choose_members(self, members: Collection[Name]) -> Collection[Name]:
-        """Return the members to ask in the next attempt; culprits, and some or all suspects, may be left out."""
+        """Return the members to ask in the next attempt.
+
+        Culprits are left out. With one cohort, half of the suspects are left out as well; with several cohorts, all
+        suspects are left out if they are too few to fill one. Devices are left out only if enough others are present.
+        """
         self._pool = sorted(members, key=str)
         return self._next_members()
 

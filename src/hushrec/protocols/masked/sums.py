@@ -45,11 +45,11 @@ def popularity_of(sums: FloatArray, variances: FloatArray, public: ItemColumns) 
     The columns are an intercept, the public columns of the item, its log-popularity and the square of that.
     """
     columns = np.concatenate([public.taste, public.details], axis=1)
-    found = count_posterior(sums, np.sqrt(variances), columns)
-    popularity = (found.log_mean - found.log_mean.mean())[:, None]
+    counts, log_counts = count_posterior(sums, np.sqrt(variances), columns)
+    popularity = (log_counts - log_counts.mean())[:, None]
     squared = popularity**2 - np.mean(popularity**2)
     parts = [np.ones_like(popularity), public.taste, popularity, squared, public.details]
-    return Popularity(found.mean, found.log_mean, np.concatenate(parts, axis=1))
+    return Popularity(counts, log_counts, np.concatenate(parts, axis=1))
 
 
 def moments_of(noisy: DecodedSum, length: int, survivors: int) -> tuple[FloatArray, FloatArray]:
@@ -77,7 +77,11 @@ class ItemSum:
 def item_sum(
     block: Block, noisy: DecodedSum, curvature: DecodedSum, weights: FloatArray, counts: FloatArray, share: float
 ) -> ItemSum:
-    """Return the sum of an item block over all devices, from the sum over the fraction `share` that reported."""
+    """Return the sum of an item block over all devices, and the effect of clipping on it.
+
+    `noisy` is the sum over the fraction `share` of the devices, and `curvature` the sum of its curvature block.
+    `weights` are the item weights that devices multiplied their rows by, and `counts` the ratings per item.
+    """
     means = curvature.values / (share * counts.sum())
     half = len(means) // 2
     rank = int(np.sqrt(2 * half))  # rank (rank + 1) / 2 numbers in each half

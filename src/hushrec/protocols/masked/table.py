@@ -90,9 +90,6 @@ class PublicTable:
             raise RemoteProtocolError(
                 "weights and factor_weights of a public table must not be negative. Devices refuse the table."
             )
-        self._check_shapes()
-
-    def _check_shapes(self) -> None:
         n_items, length = self.rows.shape if self.rows.ndim == 2 else (-1, -1)
         check_shapes(
             self,

@@ -4,7 +4,6 @@ Every announcement contains the hash of the terms. So a device notices a later c
 smallest cohort or the number of neighbours before it reports.
 """
 
-import math
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -43,11 +42,9 @@ class MaskedTerms:
         largest = max(4 * one.size for one in priced.plan.rounds)
         if largest > LARGEST_TABLE:
             raise RemoteProtocolError(f"tables of the plan must have at most {LARGEST_TABLE} bytes, got {largest}.")
-        if not all(_is_possible(code, priced.epsilon) for codes in priced.codes for code in codes):
-            raise RemoteProtocolError(
-                "the grid, largest norm and noise variance of each code must be in the allowed ranges. The device does"
-                " not join."
-            )
+        codes = (code for own in priced.codes for code in own)
+        for block, code in zip(priced.plan.blocks, codes, strict=True):
+            _check_code(block.name, code, 0 if priced.is_exact else SMALLEST_SHARE_VARIANCE)
         require_delta(priced.delta, cohort.devices)
         if (self.rules.smallest, self.rules.most_corrupt) != (cohort.smallest, cohort.most_corrupt):
             raise RemoteProtocolError(
@@ -98,11 +95,14 @@ class MaskedTerms:
                 yield _block_bytes(block, code)
 
 
-def _is_possible(code: BlockCode, epsilon: float) -> bool:
-    """Return whether grid, largest norm and noise variance are in the allowed ranges; variance 0 needs ε = ∞."""
-    smallest = 0 if epsilon == math.inf else SMALLEST_SHARE_VARIANCE
-    in_range = smallest <= code.share_variance <= LARGEST_VARIANCE and 1 <= code.norm_squared < 2**63
-    return in_range and 1 <= code.clip_units <= FINEST_CLIP
+def _check_code(name: str, code: BlockCode, least_variance: int) -> None:
+    in_range = least_variance <= code.share_variance <= LARGEST_VARIANCE and 1 <= code.norm_squared < 2**63
+    if not (in_range and 1 <= code.clip_units <= FINEST_CLIP):
+        raise RemoteProtocolError(
+            f"block {name} must have a share_variance from {least_variance} to 2^62, a norm_squared from 1 to 2^63 - 1"
+            f" and clip_units from 1 to {FINEST_CLIP}, got {code.share_variance}, {code.norm_squared} and"
+            f" {code.clip_units}. The device does not join."
+        )
 
 
 def _block_bytes(block: Block, code: BlockCode) -> bytes:

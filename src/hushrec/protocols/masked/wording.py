@@ -17,7 +17,10 @@ def protects(budget: Budget) -> str:
 
 
 def numbers(budget: Budget) -> list[str]:
-    """Return two phrases: ε and δ, with the ε for a replaced profile; and the ε by zero-concentrated privacy alone."""
+    """Return two phrases: ε and δ, with the ε for a replaced profile; and the ε that zero-concentrated DP gives.
+
+    The latter is larger, because it is computed without Gaussian differential privacy.
+    """
     rounds = f"{budget['rounds']} round" if budget["rounds"] == 1 else f"{budget['rounds']} rounds"
     whole = f"ε = {_epsilon(budget, 'epsilon')} (δ = {float(budget['delta']):g}, {rounds})"
     return [

@@ -8,7 +8,7 @@ from hushrec.models.gaussian_process import Ratings
 from hushrec.protocols.masked.audience.device import round_entries
 from hushrec.protocols.masked.audience.plan import choose_plan
 from hushrec.protocols.masked.audience.server import AudienceLearner
-from hushrec.protocols.masked.audience.table import RANKING_SHAPE, AudienceTable
+from hushrec.protocols.masked.audience.table import DESCRIPTION_SHAPE, RANKING_SHAPE, AudienceTable
 from hushrec.protocols.masked.encoding import Entries
 from hushrec.protocols.masked.evaluation import NO_RATINGS, Held
 from hushrec.protocols.masked.learning import Learning
@@ -34,16 +34,15 @@ class AudienceLearning(Learning):
         return round_entries(blocks, table, items, values)
 
     def predictor(self, table: AudienceTable, ratings: Ratings, *, final: bool) -> AudiencePredictor:
-        description = table.description
         return AudiencePredictor(
             ItemTable(
                 log_counts=table.log_counts,
                 counts=table.counts,
                 audiences=table.audiences,
-                description_rows=description.rows,
-                description_base=description.base,
-                description_slope=description.slope,
-                description_shape=description.shape,
+                description_rows=table.rows,
+                description_base=table.base,
+                description_slope=table.slope,
+                description_shape=DESCRIPTION_SHAPE,
                 places=table.places,
                 crowd=table.crowd,
                 features=table.features,

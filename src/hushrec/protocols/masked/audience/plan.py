@@ -33,21 +33,16 @@ def choose_plan(devices: int, n_items: int, n_taste: int, mu: float) -> Plan:
     """Return the plan for this number of devices, items and taste columns at the budget μ; all arguments are public."""
     strength = fleet_strength(devices, mu)
     widths = WIDTHS[max(start for start in WIDTHS if start <= strength)]
-    passes, columns = len(widths), first_columns(n_taste)
-    first = min(widths[0], columns + 1)
-    again = _counts(n_items, 0.4 if passes == 1 else 0.2)
+    columns = first_columns(n_taste)
+    first, share = min(widths[0], columns + 1), 0.4 if len(widths) == 1 else 0.2
     rounds = [
-        [_counts(n_items, 0.2), _moments(columns)],
-        [again, *_audience(n_items, first, 0.4 if passes == 1 else 0.2)],
+        [Block(COUNTS, (n_items,), COUNTS_CLIP, 0.2), _moments(columns)],
+        [Block(COUNTS, (n_items,), COUNTS_CLIP, share), *_audience(n_items, first, share)],
     ]
-    if passes == 2:
+    if len(widths) == 2:
         later = first + n_taste + 1
         rounds += [[_moments(later)], _audience(n_items, min(widths[1], later + 1), 0.6)]
     return make_plan(rounds)
-
-
-def _counts(n_items: int, share: float) -> Block:
-    return Block(COUNTS, (n_items,), COUNTS_CLIP, share)
 
 
 def _moments(width: int) -> Block:
@@ -58,8 +53,8 @@ def _moments(width: int) -> Block:
 def _audience(n_items: int, width: int, share: float) -> list[Block]:
     """Return an audience block of `width` columns, with this `share` of μ², and its curvature block.
 
-    The curvature block has two entries, c h and c² h up to a constant, for a person with h items whose audience block
-    clipping multiplies by c.
+    Clipping multiplies the audience block of a person with h items by some c ≤ 1. The person's curvature block has two
+    entries: c h, and c² h times a constant.
     """
     curvature = Block(curvature_of(AUDIENCE), (2,), CURVATURE_CLIP * AUDIENCE_CLIP, 0.02)
     return [Block(AUDIENCE, (n_items, width), AUDIENCE_CLIP, share), curvature]

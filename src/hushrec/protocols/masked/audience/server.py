@@ -9,19 +9,19 @@ A *description* is a vector that summarizes the items that one person chose (`hu
 3. With many devices, both steps are repeated with people described by the audiences of the items that they chose.
 
 In the first pass descriptions are means of taste columns. If the catalogue has fewer than `FEWEST_COLUMNS` of these,
-the missing columns are random signs of the items. An audience of random signs is a random projection of the items that
-are chosen together with an item, which the second pass refines.
+random columns are added, in which every item has the value 1 or −1. Even under random columns, items that are chosen
+together with the same other items have similar audiences, and the second pass describes people by these audiences.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 
 from hushrec.arrays import FloatArray
 from hushrec.protocols.masked.audience import constants
 from hushrec.protocols.masked.audience.plan import AUDIENCE_CLIP, COUNTS_CLIP, first_columns
-from hushrec.protocols.masked.audience.table import AudienceTable
+from hushrec.protocols.masked.audience.table import AudienceArrays, AudienceTable
 from hushrec.protocols.masked.encoding import DecodedSum
 from hushrec.protocols.masked.learning import Learner
 from hushrec.protocols.masked.plan import AUDIENCE, COUNTS, MOMENTS, curvature_of
@@ -41,26 +41,13 @@ from hushrec.randomness import Purpose, SeededRandomness
 MOST_OFF = 2.5  # largest factor between an estimate under noise and its expected value; estimates are clipped to it
 
 
-@dataclass(frozen=True, eq=False)
-class Learned:
-    """The public arrays that an `AudienceLearner` has learned; `AudienceTable` explains fields without a comment."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Learned(AudienceArrays):
+    """The arrays that an `AudienceLearner` has learned: those that it publishes, and three more."""
 
-    counts: FloatArray = field(repr=False)
-    log_counts: FloatArray = field(repr=False)
     count_sums: FloatArray = field(repr=False)  # all noisy counts so far, pooled, (n_items,)
     count_variances: FloatArray = field(repr=False)  # variance of the noise in `count_sums`, (n_items,)
-    prior_columns: FloatArray = field(repr=False)  # F_j, (n_items, n_columns), an intercept first
-    columns: FloatArray = field(repr=False)
-    asked_rows: FloatArray = field(repr=False)
-    asked_base: FloatArray = field(repr=False)
-    asked_slope: FloatArray = field(repr=False)
-    rows: FloatArray = field(repr=False)
-    base: FloatArray = field(repr=False)
-    slope: FloatArray = field(repr=False)
-    audiences: FloatArray = field(repr=False)
-    places: FloatArray = field(repr=False)
-    crowd: FloatArray = field(repr=False)
-    features: FloatArray = field(repr=False)
+    prior_columns: FloatArray = field(repr=False)  # columns that predict an item's audience, (n_items, n_columns)
 
 
 class AudienceLearner(Learner[Learned]):
@@ -87,10 +74,9 @@ class AudienceLearner(Learner[Learned]):
         )
 
     def table(self) -> AudienceTable:
-        of_server = ("count_sums", "count_variances", "prior_columns")
-        arrays = {name: values for name, values in vars(self.learned).items() if name not in of_server}
+        published = {entry.name: getattr(self.learned, entry.name) for entry in fields(AudienceArrays)}
         weights, count_weights = self.item_weights(AUDIENCE), self.item_weights(COUNTS)
-        return AudienceTable(weights=weights, count_weights=count_weights, **arrays)
+        return AudienceTable(weights=weights, count_weights=count_weights, **published)
 
     def item_weights(self, name: str) -> FloatArray:
         counts = self.learned.counts
@@ -142,11 +128,12 @@ class AudienceLearner(Learner[Learned]):
         return next(block.shape[1] for one in rounds for block in one.blocks if block.name == AUDIENCE)
 
     def _audience_sum(self, learned: Learned, sums: Mapping[str, DecodedSum], share: float) -> ItemSum:
-        """Return the sum of the audience block, with the estimated effect of clipping limited to a plausible range.
+        """Return the sum of the audience block, with the effect of clipping that its curvature block measures.
 
-        Clipping multiplies the entries of a person with h items by about C₁/√h in the counts and by about C₂/√(hK) in
-        the audience block, where C₁ and C₂ are the clips of the two blocks. The second factor divided by the first is
-        about C₂/(C₁√K) for any h; an estimate far from that is due to noise.
+        `share` is the fraction of all devices that the sums are over. Clipping multiplies the entries of a person with
+        h items by about C₁/√h in the counts and by about C₂/√(hK) in the audience block, where C₁ and C₂ are the clips
+        of the two blocks. The second factor divided by the first is about C₂/(C₁√K) for any h. Noise can push the
+        measured factor far from that, so it is limited to at most `MOST_OFF` times more or less.
         """
         curvature = sums[curvature_of(AUDIENCE)]
         found = item_sum(self.block(AUDIENCE), sums[AUDIENCE], curvature, self.table().weights, learned.counts, share)
@@ -171,13 +158,13 @@ class AudienceLearner(Learner[Learned]):
             columns=np.concatenate([centred / size, taste, popularity], axis=1),
             prior_columns=np.concatenate([learned.prior_columns, centred], axis=1),
         )
-        return self._place(learned)
+        return self._with_coordinates(learned)
 
-    def _place(self, learned: Learned) -> Learned:
-        """Return `learned` with the arrays from which scores are computed.
+    def _with_coordinates(self, learned: Learned) -> Learned:
+        """Return `learned` with new coordinates (`places`), densities (`crowd`) and features of the items.
 
-        `places` are the coordinates of the items, `crowd` is the density of chosen items at each, and `features`
-        are the principal components of the item columns.
+        The coordinates of an item consist of its audience, taste columns and popularity. The density of an item is that
+        of all items that people chose, at the coordinates of the item.
         """
         from hushrec.models.audience import crowd_density
 
@@ -207,7 +194,10 @@ class AudienceLearner(Learner[Learned]):
 
     @staticmethod
     def _popularity(learned: Learned) -> FloatArray:
-        """Return the expected log count of each item minus its mean over all ratings, `(n_items, 1)`."""
+        """Return the expected log count of each item, minus its mean in which items are weighted by their counts.
+
+        The shape is `(n_items, 1)`.
+        """
         return np.asarray(learned.log_counts - np.average(learned.log_counts, weights=learned.counts))[:, None]
 
 

@@ -11,36 +11,48 @@ from hushrec.protocols.masked.audience import constants
 from hushrec.protocols.masked.table import check_shapes, freeze_entries
 
 
-@dataclass(frozen=True, eq=False)
-class AudienceTable:
-    """The public table of model `audience`: the parameters of the next round, and the arrays that scores need.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AudienceArrays:
+    """The arrays that the server has learned about the items and publishes.
 
-    The letters are those of the formulas in `models.audience`.
+    A *description* of a person with h items is a vector of K numbers: base + slope · (log h − 4.3) + Σ p_j / (h + 5),
+    summed over these items j, and scaled down to norm 2 √K if it is longer. The audience of an item is the mean
+    description of the people who chose the item. `models.audience` has the formula for scores. The names of these
+    fields are part of the wire format.
+    """
+
+    columns: FloatArray = field(repr=False)  # columns that describe an item in the next moments block, (n_items, W)
+    asked_rows: FloatArray = field(repr=False)  # p_j of the description in the next audience block, (n_items, K)
+    asked_base: FloatArray = field(repr=False)  # base of that description, (K,)
+    asked_slope: FloatArray = field(repr=False)  # slope of that description, (K,)
+    rows: FloatArray = field(repr=False)  # p_j of the description that `audiences` are means of, (n_items, K')
+    base: FloatArray = field(repr=False)  # base of that description, (K',)
+    slope: FloatArray = field(repr=False)  # slope of that description, (K',)
+    audiences: FloatArray = field(repr=False)  # mean description of the people who chose the item, (n_items, K')
+    counts: FloatArray = field(repr=False)  # expected number of people who chose the item, (n_items,)
+    log_counts: FloatArray = field(repr=False)  # expected logarithm of that number, (n_items,)
+    places: FloatArray = field(repr=False)  # coordinates, in which similar items are near each other, (L, n_items)
+    crowd: FloatArray = field(repr=False)  # density, at the item's coordinates, of everybody's items, (n_items,)
+    features: FloatArray = field(repr=False)  # features from which a person's preference is computed, (R, n_items)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AudienceTable(AudienceArrays):
+    """The public table of model `audience`: the learned arrays, and the item weights of the next round.
 
     A device refuses a table with a non-finite or too large entry, a negative weight, or a `crowd` that is not positive:
     computations could fail on such a table, and a failure could reveal something about the person's items.
     """
 
-    columns: FloatArray = field(repr=False)  # the next moments block is about these, (n_items, W)
-    count_weights: FloatArray = field(repr=False)  # ω_j of count blocks, (n_items,)
-    weights: FloatArray = field(repr=False)  # ω_j of audience blocks, (n_items,)
-    asked_rows: FloatArray = field(repr=False)  # p_j of the description for the next audience block, (n_items, K)
-    asked_base: FloatArray = field(repr=False)  # (K,)
-    asked_slope: FloatArray = field(repr=False)  # (K,)
-    rows: FloatArray = field(repr=False)  # p_j of the description that `audiences` are means of, (n_items, K')
-    base: FloatArray = field(repr=False)  # (K',)
-    slope: FloatArray = field(repr=False)  # (K',)
-    audiences: FloatArray = field(repr=False)  # a_j, (n_items, K')
-    counts: FloatArray = field(repr=False)  # E n_j, (n_items,)
-    log_counts: FloatArray = field(repr=False)  # E log n_j, (n_items,)
-    places: FloatArray = field(repr=False)  # x_j as columns, from which similarity is computed, (L, n_items)
-    crowd: FloatArray = field(repr=False)  # g_j, the density of everybody's items at j, (n_items,)
-    features: FloatArray = field(repr=False)  # y_j as columns, the features of a person's preference, (R, n_items)
+    count_weights: FloatArray = field(repr=False)  # by which devices multiply rows of count blocks, (n_items,)
+    weights: FloatArray = field(repr=False)  # by which devices multiply rows of audience blocks, (n_items,)
 
     def __post_init__(self) -> None:
         freeze_entries(self)
         if not np.all(self.crowd > 0):
-            raise RemoteProtocolError("crowd of a public table must be positive for every item. Devices refuse it.")
+            raise RemoteProtocolError(
+                "the array crowd of a public table must be positive for every item. Devices refuse the table."
+            )
         for name in ("count_weights", "weights"):
             if not np.all(getattr(self, name) >= 0):
                 raise RemoteProtocolError(f"{name} of a public table must not be negative. Devices refuse the table.")
@@ -60,17 +72,12 @@ class AudienceTable:
     @property
     def asked(self) -> Description:
         """The parameters with which a device describes its person in the next audience block."""
-        return Description(self.asked_rows, self.asked_base, self.asked_slope, _SHAPE)
-
-    @property
-    def description(self) -> Description:
-        """The parameters with which scores describe a person; `audiences` are means of such descriptions."""
-        return Description(self.rows, self.base, self.slope, _SHAPE)
+        return Description(self.asked_rows, self.asked_base, self.asked_slope, DESCRIPTION_SHAPE)
 
 
-_SHAPE = np.array([constants.PROFILE_OFFSET, constants.USUAL_LOG_PROFILE, constants.DESCRIPTION_LIMIT])
-_SHAPE.flags.writeable = False
+DESCRIPTION_SHAPE = np.array([constants.PROFILE_OFFSET, constants.USUAL_LOG_PROFILE, constants.DESCRIPTION_LIMIT])
 RANKING_SHAPE = np.array(
     [constants.AUDIENCE_WEIGHT, constants.DENSITY_WEIGHT, constants.PREFERENCE_WEIGHT, constants.CROWD_ITEMS]
 )
-RANKING_SHAPE.flags.writeable = False
+for _shape in (DESCRIPTION_SHAPE, RANKING_SHAPE):
+    _shape.flags.writeable = False

@@ -138,10 +138,11 @@ def seal_shares(
 ) -> dict[int, SealedShare]:
     """Return the message SHARES: for each neighbour that this device drew, encrypted shares of its mask key and seed.
 
-    The evaluation point of a share is the neighbour's position plus one. The encryption key for device i to neighbour j
-    is HKDF(X25519(c_i, C_j), "share" ‖ R ‖ i ‖ j), with i's private and j's public channel key and the roster's hash R.
-    `own` is i, the position of this device in the roster. The commitments let the server recognize a share that a
-    neighbour reveals as the right one. They hide shares, which are random numbers of 521 bits.
+    A share is the value of a random polynomial at the neighbour's position plus one (see `shamir`). The encryption key
+    for device i to neighbour j is HKDF(X25519(c_i, C_j), "share" ‖ R ‖ i ‖ j), with i's private and j's public channel
+    key and the roster's hash R. `own` is i, the position of this device in the roster. With the commitments, the server
+    can later check that a neighbour reveals the share that it was sent. They do not reveal the shares, because these
+    are random numbers of 521 bits, too many to try.
     """
     _require_genuine(roster, drawn)
     points = [position + 1 for position in drawn]

@@ -74,12 +74,13 @@ def load_private(private: bytes) -> X25519PrivateKey:
 def agree(private: X25519PrivateKey, public: bytes) -> bytes:
     """Return the X25519 shared secret of a private and a public key.
 
-    Raise `RemoteProtocolError` for a public key of wrong length or low order.
+    Raise `RemoteProtocolError` for a public key of wrong length, or for one of the few weak public keys ("of low
+    order") with which the shared secret is zero.
     """
     try:
         return private.exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError:
-        refuse("X25519 keys must have 32 bytes and full order")
+        refuse("X25519 public keys must have 32 bytes, and must not be of low order")
 
 
 # Zero bytes are the private key 2²⁵⁴. Its shared secret is zero exactly for the public keys of low order, because
@@ -88,7 +89,7 @@ _POWER_OF_TWO = load_private(bytes(KEY_BYTES))
 
 
 def check_order(public: bytes) -> None:
-    """Raise `RemoteProtocolError` for a public key of wrong length or low order, which `agree` refuses."""
+    """Raise `RemoteProtocolError` for a public key of wrong length, or for a weak one, as `agree` would."""
     agree(_POWER_OF_TWO, public)
 
 

@@ -140,7 +140,7 @@ class PublicKeys:
         return self.device, self.identity, self.mask_key, self.channel_key, self.seed_hash, self.signature
 
     def check_keys(self) -> None:
-        """Raise `RemoteProtocolError` unless the three keys are distinct and both X25519 keys have full order."""
+        """Raise `RemoteProtocolError` unless the three public keys differ, and `agree` accepts mask and channel key."""
         if len({self.identity, self.mask_key, self.channel_key}) != 3:
             refuse("identity, mask_key and channel_key must be distinct")
         check_order(self.mask_key)

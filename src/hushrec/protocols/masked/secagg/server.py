@@ -60,11 +60,14 @@ def _rebuild_all(
 ) -> dict[int, bytes]:
     """Return one secret of each device that sent shares: the seed of a survivor, the private mask key of any other.
 
-    Only shares that their owner committed to are joined, once for each owner, so that the work does not depend on how
-    many devices lie. Raise `AttemptFailed` if a secret cannot be rebuilt. Its culprits are the owners whose own shares
-    give another secret than the one that they published, and the devices that `_liars` finds. If there are none, they
-    are the owners without enough right shares, provided that `smallest` devices replied: `choose_rules` then gives an
-    honest owner enough of them, except with probability `LARGEST_FAILURE`.
+    A secret is rebuilt from shares that match the commitments of its owner; all other shares are ignored, so that the
+    work does not depend on how many devices lie. Raise `AttemptFailed` if a secret cannot be rebuilt. The error names
+    these devices as culprits:
+
+    - an owner whose own shares give another secret than the one whose hash or public half it published,
+    - the devices that `_liars` finds,
+    - if there are none of both kinds, and `smallest` devices replied, every owner of whose secret too few matching
+      shares were revealed. For an honest owner this has a probability of at most `LARGEST_FAILURE` (`choose_rules`).
     """
     secrets: dict[int, bytes] = {}
     culprits: set[int] = set()
@@ -72,13 +75,13 @@ def _rebuild_all(
     for owner, commitments in sorted(drawn.items()):
         survived = owner in survivors
         right = {}
-        for helper in sorted(commitments.keys() & revealed.keys()):
-            share = revealed[helper].get(owner, b"")
-            if commitment(share) == commitments[helper][HASH_BYTES * survived :][:HASH_BYTES]:
-                right[helper + 1] = share
+        for neighbour in sorted(commitments.keys() & revealed.keys()):
+            share = revealed[neighbour].get(owner, b"")
+            if commitment(share) == commitments[neighbour][HASH_BYTES * survived :][:HASH_BYTES]:
+                right[neighbour + 1] = share
             else:
-                disputes[owner].add(helper)
-                disputes[helper].add(owner)
+                disputes[owner].add(neighbour)
+                disputes[neighbour].add(owner)
         if len(right) >= rules.threshold:
             secret = join_shares(dict(itertools.islice(right.items(), rules.threshold)))
             if secret is not None and _is_published(secret, roster.entries[owner], survived):
@@ -98,16 +101,21 @@ def _rebuild_all(
 
 
 def _is_published(secret: bytes, keys: PublicKeys, survived: bool) -> bool:
-    """Return whether the owner of `keys` published the hash of this seed or, if it dropped out, this mask key."""
+    """Return whether `secret` is the secret that the owner of `keys` committed to.
+
+    If the owner `survived`, the secret is a seed, and its hash must be the published one. Otherwise it is a private
+    mask key, and its public half must be the published mask key.
+    """
     return digest(SEED_LABEL, secret) == keys.seed_hash if survived else public_half(secret) == keys.mask_key
 
 
 def _liars(disputes: dict[int, set[int]], most_corrupt: int) -> set[int]:
-    """Return devices that have lied, given the set of devices with which each device is in a dispute.
+    """Return devices that have lied; `disputes` has, for each device, the set of devices that contradict it.
 
-    An owner and a helper are in a dispute if the helper did not reveal the share that the owner committed to. One of
-    the two has lied, so an honest device is in at most `most_corrupt` disputes. While a device is in more, the device
-    with the most disputes is a liar, and its disputes are removed from `disputes`.
+    A device and a neighbour are in a dispute if the neighbour did not reveal the share that the device committed to.
+    One of the two has lied, so an honest device is in at most `most_corrupt` disputes. As long as some device is in
+    more than `most_corrupt` disputes, the device with the most disputes is a liar, and is removed. `disputes` is
+    changed.
     """
     found: set[int] = set()
     while disputes:
