@@ -33,7 +33,7 @@ from hushrec.audit.observation import Observation
 from hushrec.audit.observed_run import record
 from hushrec.audit.rank_one import trace
 from hushrec.audit.rating_levels import RatingLevels
-from hushrec.audit.run import STEPS, Bench, audit, run_task, settings_for
+from hushrec.audit.run import STEPS, Bench, audit, settings_for
 from hushrec.audit.selection_rounds import ROUNDS, selection_curve
 from hushrec.cli.audit import side_by_side
 from hushrec.data.named import load_people
@@ -181,7 +181,7 @@ def test_a_device_that_is_replayed_says_what_it_said():
     problem, observation, _, _ = watched("mf", "sdcf")
     engine = ReferenceEngine(problem)
     users = [int(user) for user in victims_of(problem)[:3]]
-    again = devices.replay(problem, observation.first_rounds(1), users, seed=problem.seed)
+    again = devices.replay(problem, observation.first_rounds(1), users)
     for user, (mine,) in zip(users, again.reports, strict=True):
         theirs = report_on(engine.clients[user], observation.announcements[0])
         assert mine.items.tolist() == theirs.items.tolist()
@@ -263,7 +263,7 @@ def test_protocols_side_by_side_find_what_one_after_the_other_does():
     settings = settings_for(["plain", "isgld"], model="mf", rounds=2, factors=3)
     steps = []
     names = ["plain", "isgld"]
-    together = partial(side_by_side, work=run_task, names=names, steps=STEPS, progress=lambda *step: steps.append(step))
+    together = partial(side_by_side, names=names, steps=STEPS, progress=lambda *step: steps.append(step))
     both = audit(data, settings, n_victims=4, run_all=together)
     assert both.record() == audit(data, settings, n_victims=4).record()
     assert sorted(step for step in steps if step[1] == "done") == [("isgld", "done", 6, 6), ("plain", "done", 6, 6)]
@@ -613,4 +613,4 @@ def test_a_folder_for_plots_that_cannot_be_written_is_refused_before_any_work(tm
     (tmp_path / "file").write_text("")
     outcome = run("audit", "no-such-data", "--plots", tmp_path / "file" / "plots")
     assert outcome.code == 1
-    assert "plots must be a writable folder" in outcome.err
+    assert "must be writable" in outcome.err

@@ -591,7 +591,8 @@ def test_who_comes_back_as_somebody_new_is_known_again(model, protocol):
     problem, observation, truth, _ = watched(model, protocol)
     light = np.flatnonzero(truth.counts <= LIGHT)
     before = replace(observation, reports=tuple(observation.reports[row] for row in light))
-    after = devices.replay(problem, observation.last_rounds(10), victims_of(problem)[light], seed=problem.seed + 5)
+    again = replace(problem, seed=problem.seed + 5)
+    after = devices.replay(again, observation.last_rounds(10), victims_of(problem)[light])
     found = judge_linkage(Subject.of(attack, protocol), attack.scores(before, after))
     assert found.value == found.auc == 1
     stranger = judge_linkage(Subject.of(attack, protocol), attack.scores(observation, strangers(observation)))

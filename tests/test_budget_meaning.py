@@ -175,7 +175,7 @@ def test_the_command_refuses_an_impossible_budget_in_one_sentence(tmp_path: Path
     assert outcome.err.startswith("hushrec: epsilon_p must be at least 7.58751")
     outcome = run("budget", "--plot", tmp_path / "nowhere" / "b.svg")
     assert outcome.code == 1
-    assert "could not be written" in outcome.err
+    assert "must be writable" in outcome.err
 
 
 def test_a_one_class_model_has_no_fakes_to_explain() -> None:

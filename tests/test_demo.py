@@ -101,7 +101,7 @@ def test_a_folder_that_is_not_the_demos_is_refused_and_left_alone(tmp_path: Path
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match="folder"):
         demo.prepare(tmp_path / "file")
-    with pytest.raises(RunError, match="cannot be written"):
+    with pytest.raises(RunError, match="must be writable"):
         demo.prepare(tmp_path / "file" / "below")
 
 

@@ -115,7 +115,7 @@ def test_a_store_that_is_not_there_or_options_that_are_wrong_are_one_sentence(tm
         (["--tls-cert", "items.csv", "--tls-key", "items.csv"], "--tls-cert and --tls-key must be"),
         (["--host", "nowhere.invalid", "--insecure"], "must be a free address of this machine"),
         (["--database", "sqlite:///items.csv"], "--database must name an intact SQLite file"),
-        (["--state-dir", "taken"], "belongs to another run"),
+        (["--state-dir", "taken"], "--state-dir"),
         (["--database", "mysql://x"], "--database must be an address"),
         (["--database", "postgresql://me@127.0.0.1:1/films"], "got postgresql://me@127.0.0.1:1/films"),
         (["--config", "bad.toml"], "factors must be at least 1, got 0"),

@@ -1,12 +1,12 @@
 """Capacity planning: estimates of what a run costs its devices and its server, from measured constants.
 
-A masked round of a device in a cohort of n devices, with a table of d numbers over m items and k neighbours:
+A round of `masked` costs a device, in a cohort of n devices, with a table of d numbers over m items and k neighbours:
 
-    bytes up      4 d + u k                             u bytes of shares, keys and signatures per neighbour
-    bytes down    4 m (L + 5) + r n                     item rows of length L and 5 numbers; r bytes per roster member
-    processor     a + b d + c n, plus a fixed cost of the store, the ledger and the HTTPS requests
+    bytes up        4 d + u k             u bytes of shares, keys and signatures per neighbour
+    bytes down      4 m (L + 5) + r n     a row of length L and 5 numbers for each item; r bytes per roster entry
+    milliseconds    a + b d + c n + s     s for the store, the ledger and the HTTPS requests
 
-`Measured` holds the constants u, r, a, b and c.
+`Measured` holds the constants u, r, a, b, c and s.
 
 A cohort has at most 10,000 devices; more people form more cohorts. A catalogue that is too long for one table is
 divided into *item blocks*: every device is assigned one block by its key, independently of ratings, and its table
@@ -14,7 +14,7 @@ covers only the items of that block. With B blocks, reports shrink by a factor o
 in B people.
 
 A report of `sdcf` names z items, with K factors each: z (4 + 4 K) bytes up and 4 m K bytes down in every round. A
-device reads the item vectors of all items, so that its processor time is a + b m, with other constants a and b.
+device reads the item vectors of all items, so that its processor time is a fixed time plus a time per item.
 """
 
 import math
@@ -46,9 +46,9 @@ class Measured:
 
     device_ms: tuple[float, float, float] = (35.644, 0.00028545, 0.063542)  # a, b, c: capacity.json
     server_ms: tuple[float, float] = (1.1785, 8.3173e-06)  # per report, and per number of its table: capacity.json
-    device_session_ms: float = 72.679  # of a whole device over HTTPS, beyond cryptography: masked-device.json
+    device_session_ms: float = 72.679  # s, measured over HTTPS without cryptography: masked-device.json
     server_session_ms: float = 5.3817  # fixed cost of a report for the server: masked-fleet.json
-    bytes_per_neighbour: float = 334.55  # u: masked-fleet.json, and 66 bytes of commitments, which are newer
+    bytes_per_neighbour: float = 334.55  # u: masked-fleet.json, plus 66 bytes of messages added since that record
     bytes_per_member: float = 391.02  # r: masked-fleet.json
     sdcf_device_ms: tuple[float, float] = (11.14, 0.001787)  # per round, and per item, over HTTPS: capacity-sdcf.json
     sdcf_server_ms: float = 4.06  # per report, over HTTPS: service-fleet.json

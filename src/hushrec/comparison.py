@@ -47,8 +47,10 @@ def grid(
         if isinstance(values, str) or not isinstance(values, Iterable):
             raise ParameterError(f"settings must hold a list of values for {name}, got a {type(values).__name__}.")
     combinations = [dict(zip(settings, values, strict=True)) for values in product(*settings.values())]
-    if not combinations or not cuts:
-        raise ParameterError("settings must hold at least one value for each name, and splits at least one split.")
+    if not combinations:
+        raise ParameterError("settings must hold at least one value for each name, got an empty list.")
+    if not cuts:
+        raise ParameterError("splits must hold at least one split, got none.")
     recommenders = [Recommender(**nested({**flat(fixed), **chosen})) for chosen in combinations]
     rows: list[dict[str, Any]] = []
     for number, split in enumerate(cuts):

@@ -17,6 +17,7 @@ from hushrec.data.ratings import Ratings
 from hushrec.data.synthetic import synthetic, synthetic_truth
 from hushrec.errors import RunError
 from hushrec.extras import is_installed
+from hushrec.files import written
 from hushrec.report import Section, Study, read_studies, write_report
 from hushrec.report.leakage import PANELS, Point, Record, leakage_plot, recovered
 from hushrec.simulation.results import Reason, Recommendation, Result
@@ -111,7 +112,9 @@ def run_demo(
             sections=[_leaks(points), _recommendations(advice)],
             more_figures={"leakage": ("Accuracy against what a server recovers", picture)},
         ).page
-        _write_picture(picture, folder / "plots")
+        with written(folder, "--out"):
+            for name, content in picture.files("leakage").items():
+                (folder / "plots" / name).write_bytes(content)
     return Demo(folder, page, study, advice, points, time.perf_counter() - started)
 
 
@@ -144,14 +147,6 @@ def points_of(attacks: list[Record], study: Study) -> list[Point]:
     ]
 
 
-def _write_picture(picture: Any, folder: Path) -> None:
-    try:
-        (folder / "leakage.svg").write_text(picture, "utf-8")
-        (folder / "leakage.pdf").write_bytes(picture.pdf)
-    except OSError as error:
-        raise RunError(f"{folder} cannot be written ({error.strerror or error}). Choose another --out.") from None
-
-
 def _train(ratings: Ratings, folder: Path, name: str, settings: dict[str, Any], progress: Progress | None) -> Result:
     heard = None if progress is None else lambda _protocol, *reached: progress(name, *reached)
     return train(ratings, compare=False, out=folder / "runs" / name, progress=heard, **settings)
@@ -162,15 +157,13 @@ def prepare(out: str | Path) -> Path:
     folder = Path(out)
     if folder.exists() and not (folder / MARK).is_file() and (not folder.is_dir() or any(folder.iterdir())):
         raise RunError(f"{folder} must be a new or empty folder, or that of an earlier demo. Choose another --out.")
-    try:
+    with written(folder, "--out"):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / MARK).write_text("Made by `hushrec demo`, which replaces what it made here before.\n")
         for name in ("runs", "plots"):
             if (folder / name).exists():
                 shutil.rmtree(folder / name)
         (folder / "report.html").unlink(missing_ok=True)
-    except OSError as error:
-        raise RunError(f"{folder} cannot be written ({error.strerror or error}). Choose another --out.") from None
     return folder
 
 

@@ -87,7 +87,10 @@ def find_experiments(folder: str | Path) -> list[Path]:
 
 
 def read_records(folder: str | Path) -> list[Record]:
-    """Return one record per run in the form of `train --json`, with those of other libraries in `peers.json`."""
+    """Return one record per run in the form of `train --json`.
+
+    Its entry "peers" has the metrics of other libraries on the same split, if the folder has a file `peers.json`.
+    """
     shared, rows = read_stored(folder)
     about = {name: shared.about[name] for name in ("dataset", "title", "versions", "machine")}
     about["experiment"] = shared.about["name"]

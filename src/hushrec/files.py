@@ -31,6 +31,17 @@ def stamp() -> dict[str, str]:
 
 
 @contextmanager
+def written(path: str | Path, option: str) -> Iterator[None]:
+    """Raise `RunError` if the block cannot write a file or folder; `option` is the name of the option that gave it."""
+    try:
+        yield
+    except OSError as error:
+        raise RunError(
+            f"{path} must be writable, but is not ({error.strerror or error}). Choose another {option}."
+        ) from None
+
+
+@contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
     """Open a temporary file to write, which replaces `path` when the block ends; an error leaves `path` unchanged."""
     temporary = path.with_suffix(".part")

@@ -74,9 +74,10 @@ class Recommender:
         """Learn from all given ratings; return this recommender.
 
         If `y` is given, it holds the ratings of the (user, item) rows of `ratings`. `items` is a file or a frame with
-        an id, a title and public attributes for each item. `progress` is called after every round. `remark` is called
-        with notes for the user, for example why the first run on a machine takes longer; by default, the logger
-        `hushrec` logs these notes as warnings.
+        an id, a title and public attributes for each item. `progress` is called after every round, with the protocol's
+        name, the number of the round, the number of all rounds, and NaN in place of a test error. `remark` is called
+        with texts for the user, for example why the first run on a machine takes longer; by default, the logger
+        `hushrec` logs these texts as warnings.
         """
         read, notes = read_ratings(ratings, y, items), remark or LOGGER.warning
         found = train_run(read, final=True, compare=False, progress=progress, remark=notes, **flat(self._settings))
@@ -91,7 +92,7 @@ class Recommender:
     def predict(self, pairs: RatingTable) -> npt.NDArray[np.float64]:
         """Return the predicted rating of each (user, item) row, on the scale of the training ratings.
 
-        Model `gp` clips its predictions to the scale; models of vectors do not. For an unknown user the result is the
+        Model `gp` clips its predictions to the scale; `mf` and `fm` do not. For an unknown user the result is the
         prediction for a person without ratings or, if the model has none, the mean of all ratings. For an unknown item
         it is the user's mean rating. A model that ranks returns scores, whose order alone is meaningful, and NaN for
         unknown users and items.
@@ -128,8 +129,8 @@ class Recommender:
 
         The columns are user, item, title, predicted (clipped to the scale), deviation (if the model computes it), score
         (by which the list is sorted) and support (the number of the item's ratings, or the noisy number that the
-        protocol released). With `shrink=False`, a model of vectors sorts by its raw predictions, even for items with
-        few ratings.
+        protocol released). Models `mf` and `fm` shrink the scores of items with few ratings towards the user's mean
+        rating; with `shrink=False` they sort by raw predictions. Other models ignore `shrink`.
         """
         several = isinstance(user, Sequence) and not isinstance(user, str)
         users = cast(Sequence[str | int], user) if several else [cast(str | int, user)]
@@ -178,7 +179,7 @@ class Recommender:
         return held_out_metrics(self._fitted, self._training, users, items, test.values, predicted)
 
     def _test_part(self, ratings: Source, y: npt.ArrayLike | None) -> Ratings:
-        """Return held-out ratings; for a model that ranks, only the rows that it would learn from, without values."""
+        """Return held-out ratings; for a model that ranks, without values, and without ratings below `at_least`."""
         test = read_ratings(ratings, y)
         if not self._fitted.predicts_ratings:
             return without_values(test, self.record["at_least"])

@@ -6,9 +6,9 @@ from typing import Any
 
 from hushrec.audit.machines import audit_machines
 from hushrec.audit.masked.bench import STEPS as MASKED_STEPS
-from hushrec.audit.masked.bench import audit_masked, masked_settings, run_masked
+from hushrec.audit.masked.bench import audit_masked, masked_settings
 from hushrec.audit.masked.watched import label_of
-from hushrec.audit.run import AUDITED, STEPS, Audit, Outcome, Task, audit, audited_protocols, run_task, settings_for
+from hushrec.audit.run import AUDITED, STEPS, Audit, audit, audited_protocols, settings_for
 from hushrec.data.ratings import Ratings
 from hushrec.errors import ParameterError
 from hushrec.options import imported
@@ -21,12 +21,13 @@ ROUNDS = 100
 
 @dataclass(frozen=True)
 class Auditor:
-    """The functions with which `hushrec audit` audits protocols. Its table has a column for each protocol or budget."""
+    """The functions with which `hushrec audit` audits protocols. Its table has a column for each protocol or budget.
 
-    # Returns the settings of each column, from the model, the names of protocols, the options and the seed.
+    `choose` returns the settings of each column, from the model, the names of protocols, the options and the seed.
+    """
+
     choose: Callable[[str | None, list[str] | None, dict[str, Any], int], list[Settings]]
     audit: Callable[..., Audit]  # with the arguments of `audit.run.audit`
-    work: Callable[[Task], Outcome]  # audits one column in a worker process
     label: Callable[[Settings], str]  # the name of a column
     steps: int  # of one column, for a progress bar
 
@@ -34,8 +35,8 @@ class Auditor:
 def find_auditor(model: str | None, protocols: list[str] | None) -> Auditor:
     """Return the auditor of the named protocols or, if none is named, of those that support the model.
 
-    The model is `MODEL` by default. Raise `ParameterError` if one of these protocols has no auditor, or if their
-    auditors differ.
+    The model is by default `mf`. Raise `ParameterError` if one of these protocols has no auditor, or if their auditors
+    differ.
     """
     names = protocols or audited_protocols(model or MODEL) or audited_protocols(MODEL)  # `choose` refuses the model
     paths = {find_protocol(name).auditor for name in names}
@@ -68,5 +69,5 @@ def _choose_masked(model: str | None, _: list[str] | None, options: dict[str, An
     return masked_settings(model, options["epsilon"], seed)
 
 
-GRADIENT = Auditor(_choose_gradient, _audit_gradient, run_task, lambda settings: settings.protocol, STEPS)
-MASKED = Auditor(_choose_masked, audit_masked, run_masked, label_of, len(MASKED_STEPS) + 1)
+GRADIENT = Auditor(_choose_gradient, _audit_gradient, lambda settings: settings.protocol, STEPS)
+MASKED = Auditor(_choose_masked, audit_masked, label_of, len(MASKED_STEPS) + 1)

@@ -10,21 +10,12 @@ from hushrec.audit.observation import MaybeReport, Observation
 from hushrec.audit.observed_run import narrow
 from hushrec.client import Client
 from hushrec.engines.gradient import GradientProblem
+from hushrec.engines.reference import make_client
 from hushrec.messages import Address
 from hushrec.protocols.gradient.messages import REPORT, ItemVectors
-from hushrec.randomness import SeededRandomness
 
 Clock = Callable[[], float]
 People = Mapping[str, IntArray]  # known attributes of all people, by name
-
-
-def make_device(problem: GradientProblem, user: int, *, seed: int) -> Client:
-    """Return a new simulated device that holds one person's ratings and has not reported yet."""
-    protocol, terms = problem.protocol(user), problem.terms
-    ledger = protocol.make_ledger(terms)
-    device = Client(terms, problem.model, protocol, randomness=SeededRandomness(seed, user), ledger=ledger)
-    device.add_ratings(*problem.profile(user))
-    return device
 
 
 def report_of(device: Client, announcement: ItemVectors) -> MaybeReport:
@@ -38,18 +29,17 @@ def replay(
     observation: Observation,
     users: Sequence[int] | IntArray,
     *,
-    seed: int,
     clock: Clock | None = None,
     added: Callable[[int, int], tuple[IntArray, FloatArray] | None] = lambda user, round_number: None,
 ) -> Observation:
     """Return the observation that results if new devices of `users` report on the announcements of a recorded run.
 
-    `added(user, round_number)` returns ratings that a device gains before that round, or None. With a `clock`, the
-    observation also holds the time that each report took.
+    The random draws of the devices depend on `problem.seed`. `added(user, round_number)` returns ratings that a device
+    gains before that round, or None. With a `clock`, the observation also holds the time that each report took.
     """
     of_devices, seconds = [], np.zeros((len(users), observation.n_rounds))
     for row, user in enumerate(users):
-        device = make_device(problem, int(user), seed=seed)
+        device = make_client(problem, int(user))
         reports = []
         for column, announcement in enumerate(observation.announcements):
             gained = added(int(user), announcement.round_number)

@@ -1,5 +1,7 @@
 """The difference attack: a person rates one more item, and the server compares the reports before and after."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
@@ -29,7 +31,11 @@ def difference_scores(observation: Observation) -> FloatArray:
 def attack_difference(
     problem: GradientProblem, observation: Observation, victims: IntArray, *, rng: np.random.Generator
 ) -> list[Finding]:
-    """Return how often the item that a victim rates halfway through the run has the largest of `difference_scores`."""
+    """Let every victim rate one more item halfway through the run; return a finding on how often the server finds it.
+
+    The server's guess is the item with the largest of `difference_scores`. The list is empty if no victim has at least
+    two unrated items.
+    """
     victims = victims[problem.rated_counts[victims] < problem.n_items - 1]  # others leave no choice to guess from
     if len(victims) == 0:
         return []
@@ -39,7 +45,7 @@ def attack_difference(
         new[user] = rng.choice(np.setdiff1d(np.arange(problem.n_items), items), 1), rng.choice(values, 1)
     asked = observation.n_rounds // 2 + 1
     watched = replay(
-        problem, observation, victims, seed=problem.seed + 2,
+        replace(problem, seed=problem.seed + 2), observation, victims,
         added=lambda user, round_number: new[user] if round_number == asked else None,
     )  # fmt: skip
     scores = difference_scores(watched)

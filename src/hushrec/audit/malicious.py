@@ -12,13 +12,14 @@ import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.audit.attacks.marking import MarkingServer, can_mark
-from hushrec.audit.attacks.value import read_last_report
-from hushrec.audit.devices import make_device, report_of
+from hushrec.audit.attacks.value import read_reports
+from hushrec.audit.devices import report_of
 from hushrec.audit.findings import Finding, Subject
 from hushrec.audit.observation import Observation
 from hushrec.audit.rank_one import Trace, take_apart
 from hushrec.audit.value_scores import ValueScore
 from hushrec.engines.gradient import GradientProblem
+from hushrec.engines.reference import make_client
 from hushrec.errors import RemoteProtocolError
 from hushrec.protocols.gradient.messages import ItemVectors, Terms
 from hushrec.protocols.gradient.plausible import LARGEST_ITEM_NORM, SMALLEST_ITEM_NORM
@@ -91,7 +92,7 @@ def _read(
 ) -> FloatArray:
     """Return the ratings that a server recovers from one victim with these tables, `(n_items,)`; NaN for no guess."""
     terms = problem.terms
-    device = make_device(problem, user, seed=problem.seed + 1)
+    device = make_client(replace(problem, seed=problem.seed + 1), user)
     seen = Trace(())
     for round_number in range(1, rounds + 1):
         announcement = ItemVectors(terms, round_number, craft(terms, seen, rng))
@@ -101,7 +102,7 @@ def _read(
             return np.full(terms.n_items, np.nan)
         if report is not None:
             seen = Trace((*seen.parts, take_apart(announcement, report, seen.direction)))
-    return read_last_report(seen, observation.protocol, terms, observation.levels)
+    return read_reports(seen, observation.protocol, terms, observation.levels)
 
 
 def attack_by_marks(
@@ -136,7 +137,7 @@ def _mark(problem: GradientProblem, user: int, rng: np.random.Generator) -> Mark
     """Run a `MarkingServer` against a new device of one user, until all marks are read or the rounds end; return it."""
     items = np.sort(rng.choice(problem.n_items, min(MARKED, problem.n_items), replace=False))
     server = MarkingServer(problem.terms, items, rng=rng)
-    device = make_device(problem, user, seed=problem.seed + 4)
+    device = make_client(replace(problem, seed=problem.seed + 4), user)
     for round_number in range(1, min(server.n_rounds, problem.terms.max_rounds) + 1):
         announcement = server.announce(round_number)
         server.receive(announcement, report_of(device, announcement))

@@ -58,7 +58,8 @@ def evidence_of_steps(
 def _evidence(steps: list[Equations], chances: FloatArray) -> FloatArray:
     """Return ln(P(y | x_j = 1) / P(y | x_j = 0)) of each unknown item j, from the equations y = A x + noise.
 
-    If the squared residuals are larger than their variances predict, the result is divided by the mean ratio of both.
+    If the residuals of the equations are larger than their covariance predicts, the result is divided by the mean ratio
+    of squared residual to variance.
     """
     left, pulls, spreads = (np.concatenate(column) for column in list(zip(*steps, strict=True))[:3])
     variance = chances * (1 - chances)

@@ -33,7 +33,11 @@ SEARCH = ((4e-3, np.arange(250)), (5e-4, np.arange(-8, 9)), (6e-5, np.arange(-8,
 def evidence_of_partners(
     trace: Trace, log_odds: FloatArray, reported: BoolArray, announcements: tuple[ItemVectors, ...]
 ) -> FloatArray:
-    """Return the log-likelihood ratio that each item is rated, `(n_items,)`; 0 for reported items."""
+    """Return the log-likelihood ratio that each item is rated, from the scores of partners; 0 for reported items.
+
+    `log_odds` is the evidence from the reported gradients themselves that each item is rated, and `reported` says which
+    items were reported; all three arrays have the shape `(n_items,)`.
+    """
     evidence = np.zeros(len(log_odds))
     known, unknown = np.flatnonzero(log_odds > SURE), np.flatnonzero(~reported)
     if len(known) == 0 or len(unknown) == 0:
@@ -92,15 +96,17 @@ def _smooth(scores: FloatArray, edges: FloatArray) -> FloatArray:
     return np.asarray(gaussian_filter1d(heights, 2.0, mode="constant"))
 
 
-Explained = tuple[FloatArray, IntArray, IntArray]  # densities, items, and the number of items of each score
+# The rated items that may be the partner of each unrated item in a report. The first two arrays have an entry for each
+# candidate: the density of the partner's estimated score if it is this item, and the item's index. The third array has
+# the number of candidates for each unrated item.
+Explained = tuple[FloatArray, IntArray, IntArray]
 
 
 def _explained(part: ReportParts, scores: FloatArray, known: IntArray, possible: IntArray, share: float) -> Explained:
-    """Return the items that may be the partner of each unrated item in one report, with a density for each.
+    """Return the candidates for the partner of each unrated item in one report; empty arrays if noise hides the norm.
 
-    `likeliest_norm` explains `scores`, `known` and `share`. `possible` holds the items that may be partners. The
-    first array has the density of the partner's estimated score if a given item is the partner. The second array has
-    these items, as indices into `possible`. The third array has the number of such items for each unrated item.
+    `possible` holds the items that may be partners, and the result has indices into it. The other arguments are those
+    of `likeliest_norm`.
     """
     norm = likeliest_norm(part, scores, known, share)
     if norm is None:

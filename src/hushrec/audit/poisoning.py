@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
-from hushrec.audit.devices import make_device, report_of
+from hushrec.audit.devices import report_of
 from hushrec.audit.findings import Finding, Subject
 from hushrec.client import Client
 from hushrec.engines.gradient import GradientEngine, GradientProblem
+from hushrec.engines.reference import make_client
 from hushrec.errors import RemoteProtocolError
 from hushrec.messages import Address
 from hushrec.protocols.gradient.messages import GradientReport, ItemVectors
@@ -51,11 +52,11 @@ class Stage:
     """A trained model, and the people who take part in a few more rounds, some of them as promoters of an item."""
 
     problem: GradientProblem
-    user_vectors: FloatArray
+    user_vectors: FloatArray  # after the training
     item_vectors: FloatArray
-    people: IntArray
-    target: int
-    last_round: int
+    people: IntArray  # users who take part in the further rounds
+    target: int  # the promoted item
+    last_round: int  # of the training
 
 
 def attack_integrity(problem: GradientProblem, engine: GradientEngine, *, rng: np.random.Generator) -> list[Finding]:
@@ -85,7 +86,10 @@ def attack_integrity(problem: GradientProblem, engine: GradientEngine, *, rng: n
 
 
 def exposure(stage: Stage, share: float, bound: float, rounds: int) -> tuple[int, int]:
-    """Return the number of honest people with the item in their top ten after the rounds, and of all honest people."""
+    """Return how many honest people have the item in their top ten after `rounds` further rounds, and their number.
+
+    `share` is the fraction of promoters among all people, `bound` the largest gradient norm that the server accepts.
+    """
     n_promoters = round(share * len(stage.people))
     liars, honest = np.split(stage.people, [n_promoters])
     devices: dict[int, Client | Promoter] = {int(user): trained_device(stage, int(user)) for user in honest}
@@ -114,7 +118,7 @@ def _recommended(device: Client, side: GradientServer, stage: Stage) -> IntArray
 
 def trained_device(stage: Stage, user: int) -> Client:
     """Return a device that holds one person's trained user vector and has not drawn its permanent bits yet."""
-    device = make_device(stage.problem, user, seed=stage.problem.seed + 3)
+    device = make_client(replace(stage.problem, seed=stage.problem.seed + 3), user)
     state = {"user_vector": stage.user_vectors[user], "last_round": np.array(stage.last_round)}
     device.restore_private_state({**device.private_state(), **state})
     return device

@@ -40,7 +40,10 @@ def quick_audit(ratings: Ratings, settings: Settings, n_victims: int = PEOPLE) -
 def attack_reports(
     settings: Settings, problem: GradientProblem, victims: IntArray, others: IntArray, rng: np.random.Generator
 ) -> list[Finding]:
-    """Return the findings of the quick attacks on a gradient protocol, whose server sees every single report."""
+    """Return the findings of the quick attacks on a gradient protocol, whose server sees the report of each device.
+
+    The attacker knows how popular the items are among `others`, the people who are not attacked.
+    """
     observation, truth, _ = record(problem, victims, victims[:1], item_popularity(problem, others))
     attacks = (*(one for one in EXISTENCE if one.name in EXISTENCE_BY), *VALUE, *MODEL)
     return [finding for attack in attacks for finding in judge(attack, observation, truth, rng=rng)]

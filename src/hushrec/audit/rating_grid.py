@@ -173,9 +173,10 @@ def _grid_density(
     """Return two densities of each amplitude (error times norm) under the hypothesis that its item is rated.
 
     `norms` holds candidates for the norm of the user vector, and `chances`, `(n_items, n_levels)`, the probability of
-    each possible rating. The first density, `(n_norms, n_items)`, is that for the possible rating that is nearest,
-    times the probability of that rating, for every norm. The second, `(n_items, n_levels)`, is the density for each
-    possible rating, for the first norm only.
+    each level, that is, of each value that a rating can take. With a norm, an amplitude gives a rating. The first
+    result, `(n_norms, n_items)`, assumes that the true rating is the level nearest to it: the density for this level,
+    times its probability. The second result, `(n_items, n_levels)`, has the density for each level, with the first norm
+    only.
     """
     c = norms[:, None]
     ratings = part.amplitudes / c + c * part.scores

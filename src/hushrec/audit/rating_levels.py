@@ -62,7 +62,10 @@ class RatingLevels:
 
     @property
     def coarseness(self) -> float:
-        """The standard deviation of the error of rounding to a level, on a continuous scale; 0 on other scales."""
+        """The standard deviation of the error of rounding a rating to a level; 0 if every rating is a level.
+
+        Only on a continuous scale are there ratings between the levels, which approximate the scale.
+        """
         return float(self.values[1] - self.values[0]) / np.sqrt(12) if self.continuous else 0.0
 
     def places(self, ratings: FloatArray) -> IntArray:

@@ -34,8 +34,11 @@ from hushrec.simulation.run import task_problem
 from hushrec.simulation.settings import Settings
 
 Progress = Callable[[str, str, int, int], None]  # called with the protocol, the step's name, its number, and all
-Task = tuple[Ratings, Settings, int, People | None, Clock | None]
+# What an audit needs for one column of its table: the data, the settings, how many people to attack, their known
+# attributes and a clock. The outcome is a list of findings, and entries of the record besides them.
+Column = tuple[Ratings, Settings, int, People | None, Clock | None]
 Outcome = tuple[list[Finding], dict[str, Any]]
+ColumnAttack = Callable[..., Outcome]  # called with a `Column` and, optionally, a `Progress`
 
 STEPS = 6
 FEWEST = 4  # smallest number of people to attack, because quarters of them are compared
@@ -88,23 +91,10 @@ class Audit:
         return {**self.about, "attacks": attacks, "worst": table, "curves": self.curves}
 
 
-def audit(
-    ratings: Ratings,
-    settings: list[Settings],
-    *,
-    n_victims: int | None = None,
-    people: People | None = None,
-    clock: Clock | None = None,
-    progress: Progress | None = None,
-    run_all: Callable[[list[Task]], list[Outcome]] | None = None,
-) -> Audit:
+def audit(ratings: Ratings, settings: list[Settings], **arguments: Any) -> Audit:
     """Attack every protocol of `settings`, which has one entry per protocol, and return all findings.
 
-    The same `n_victims` people are attacked under each protocol: by default 100, or half of all people if that is
-    fewer. `people` holds known attributes of all people, and `clock` returns the time in seconds. Without them, the
-    attacks on attributes and on timing are left out. By default the protocols are audited one after the other, and
-    `progress` is called before each step. `run_all` can run the tasks in parallel instead: it gets the list of tasks
-    and must return what `run_task` returns for each.
+    `arguments` are the keyword arguments of `attack_columns`.
     """
     factors = settings[0].options["factors"]
     if factors < 2:
@@ -112,9 +102,7 @@ def audit(
             f"factors must be at least 2 in an audit, got {factors}: attacks recover directions of vectors. Use more."
         )
     n_people = min(len(task_problem(chosen.make_task(ratings), chosen).active_users) for chosen in settings)
-    n_victims = check_people(n_people, min(USUAL, n_people // 2) if n_victims is None else n_victims)
-    tasks: list[Task] = [(ratings, chosen, n_victims, people, clock) for chosen in settings]
-    outcomes = run_all(tasks) if run_all else [Bench(*task, progress or silent).run() for task in tasks]
+    n_victims, outcomes = attack_columns(attack_run, ratings, settings, n_people, **arguments)
     findings = [finding for found, _ in outcomes for finding in found]
     columns = {chosen.protocol: chosen for chosen in settings}
     curves = {label: drawn for label, (_, drawn) in zip(columns, outcomes, strict=True)}
@@ -124,6 +112,31 @@ def audit(
 
 def silent(protocol: str, step: str, number: int, steps: int) -> None:
     """Ignore a progress message."""
+
+
+def attack_columns(
+    attack: ColumnAttack,
+    ratings: Ratings,
+    settings: list[Settings],
+    n_people: int,
+    *,
+    n_victims: int | None = None,
+    people: People | None = None,
+    clock: Clock | None = None,
+    progress: Progress = silent,
+    run_all: Callable[[ColumnAttack, list[Column]], list[Outcome]] | None = None,
+) -> tuple[int, list[Outcome]]:
+    """Run `attack` for each of `settings`; return the number of people attacked, and the outcomes in order.
+
+    The same `n_victims` of the `n_people` people are attacked each time: by default 100, or half of all people if that
+    is fewer. `people` holds known attributes of all people, and `clock` returns the time in seconds. Without them, the
+    attacks on attributes and on timing are left out. By default the columns are audited one after the other, and
+    `progress` is called before each step. `run_all` can audit them in parallel instead: it gets `attack` and the list
+    of columns, and returns the outcomes in the same order.
+    """
+    n_victims = check_people(n_people, min(USUAL, n_people // 2) if n_victims is None else n_victims)
+    columns: list[Column] = [(ratings, chosen, n_victims, people, clock) for chosen in settings]
+    return n_victims, run_all(attack, columns) if run_all else [attack(column, progress) for column in columns]
 
 
 def describe(ratings: Ratings, columns: dict[str, Settings], n_victims: int) -> dict[str, Any]:
@@ -156,9 +169,9 @@ def check_people(n_people: int, n_victims: int) -> int:
     return n_victims
 
 
-def run_task(task: Task) -> Outcome:
-    """Audit one protocol in a worker process, without progress messages."""
-    return Bench(*task).run()
+def attack_run(column: Column, progress: Progress = silent) -> Outcome:
+    """Audit one gradient protocol; return its findings, and the curves for its plots."""
+    return Bench(*column, progress).run()
 
 
 def audited_protocols(model: str) -> list[str]:
@@ -258,7 +271,7 @@ class Bench:
         found = [one for attack in METADATA for one in judge(attack, observation, truth, rng=self._draws(2))]
         if self.clock is not None:
             few = observation.first_rounds(TIMED_ROUNDS)
-            timed = replay(self.problem, few, self.victims, seed=self.problem.seed, clock=self.clock)
+            timed = replay(self.problem, few, self.victims, clock=self.clock)
             found += judge(FinishTiming(), timed, truth, rng=self._draws(2))
         return found + self._linkage(observation)
 
@@ -268,7 +281,7 @@ class Bench:
             return []
         back = min(RETURNED_ROUNDS, observation.n_rounds // 2)
         before, late = observation.first_rounds(observation.n_rounds - back), observation.last_rounds(back)
-        after = replay(self.problem, late, self.victims, seed=self.problem.seed + 5)
+        after = replay(replace(self.problem, seed=self.problem.seed + 5), late, self.victims)
         enrolments, name = LinkEnrolments(), observation.protocol.name
         return [
             judge_linkage(Subject.of(rounds, name), rounds.scores(observation)),

@@ -71,7 +71,9 @@ def _areas(
 ) -> tuple[float, float]:
     """Return two AUCs of the attack for one person: with permanent bits and without.
 
-    Without permanent bits, every round randomizes the rated items anew.
+    `rated` are the person's rated items, and `counted` those that the device uses, at most as many as the profile cap.
+    `chances` and `bits` are the device's selection probabilities and permanent bits. Without permanent bits, every
+    round randomizes the counted items anew.
     """
     labels, own = np.zeros((2, len(bits)), dtype=bool)
     labels[rated] = own[counted] = True

@@ -27,7 +27,10 @@ PEOPLE = 30  # number of people to attack
 
 
 def check_sweeps(settings: Sequence[Settings], kinds: Sequence[str]) -> None:
-    """Raise `ParameterError` if a sweep of `kinds` cannot run under the last of `settings`. Call it before an audit."""
+    """Raise `ParameterError` if a sweep cannot run, before the audit begins.
+
+    `kinds` are the names of the sweeps, "noise" and "budget". A sweep repeats the last of `settings` with other values.
+    """
     last = settings[-1]
     for kind in kinds:
         if kind not in SWEEPS:

@@ -13,6 +13,7 @@ from rich.table import Column, Table
 from typer import Option
 
 from hushrec.cli.app import JsonFlag, app, deliver, progress_bars, say, say_on_interrupt
+from hushrec.cli.options import EpsilonG, EpsilonI, EpsilonP
 from hushrec.cli.reading import Data, Reading, reads_ratings
 
 
@@ -36,19 +37,9 @@ def audit(
         int | None,
         Option(help="Number of people to attack.  [default: 100, or half of all people if that is fewer]"),
     ] = None,
-    epsilon_i: Annotated[
-        float | None, Option(help="sdcf: privacy budget of one round's item selection.  [default: 4]")
-    ] = None,
-    epsilon_p: Annotated[
-        float | None,
-        Option(help="sdcf: privacy budget of the item selections of all rounds.  [default: 2 × epsilon-i]"),
-    ] = None,
-    epsilon_g: Annotated[
-        float | None,
-        Option(
-            help="sdcf: range of the fake errors: a larger value narrows it, and 0 leaves it unlimited.  [default: 4]"
-        ),
-    ] = None,
+    epsilon_i: EpsilonI = None,
+    epsilon_p: EpsilonP = None,
+    epsilon_g: EpsilonG = None,
     epsilon: Annotated[
         float | None,
         Option(
@@ -74,9 +65,9 @@ def audit(
     sweep: Annotated[
         list[str] | None,
         Option(
-            help="Model mf: also train and attack the last --protocol given (sdcf, if none is) with several strengths"
-            " of the Langevin noise (--sweep noise) or, for sdcf, several values of epsilon-g (--sweep budget); may be"
-            " repeated."
+            help="Model mf: train and attack one protocol several times more. noise: with several strengths of the"
+            " Langevin noise. budget: with several values of epsilon-g, for sdcf only. The protocol is the last"
+            " --protocol, by default sdcf. May be repeated.  [default: no sweep]"
         ),
     ] = None,
     plots: Annotated[
@@ -127,7 +118,7 @@ def _attack(data: str, reading: Reading, auditor: Any, settings: list[Any], user
         def progress(name: str, what: str, step: int, steps: int) -> None:
             show(name, step, steps, f"{name:6} {what}")
 
-        at_once = partial(side_by_side, work=auditor.work, names=names, steps=auditor.steps, progress=progress)
+        at_once = partial(side_by_side, names=names, steps=auditor.steps, progress=progress)
         found = auditor.audit(
             ratings,
             settings,
@@ -148,9 +139,9 @@ def _spent(started: float) -> dict[str, float]:
 
 
 def side_by_side(
+    work: Callable[[Any], Any],
     tasks: list[Any],
     *,
-    work: Callable[[Any], Any],
     names: list[str],
     steps: int,
     progress: Callable[[str, str, int, int], None],

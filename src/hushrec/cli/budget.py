@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 from hushrec.cli.app import JsonFlag, app, print_json, say
-from hushrec.errors import RunError
+from hushrec.cli.options import EpsilonG, EpsilonI, EpsilonP
+from hushrec.files import written
 
 if TYPE_CHECKING:
     from hushrec.protocols.gradient.meaning import Meaning, SelectionBudget
@@ -23,18 +24,9 @@ def budget(
         float | None,
         Option(help="Average number of items that a device reports per round.  [default: the value of --rated]"),
     ] = None,
-    epsilon_i: Annotated[float, Option(help="Privacy budget of one round's item selection.")] = 4.0,
-    epsilon_p: Annotated[
-        float | None,
-        Option(help="Privacy budget of the item selections of all rounds.  [default: 2 × epsilon-i]"),
-    ] = None,
-    epsilon_g: Annotated[
-        float | None,
-        Option(
-            help="mf, fm: range of the fake errors: a larger value narrows it, and 0 leaves it unlimited. A parameter,"
-            " not a privacy guarantee.  [default: 4]"
-        ),
-    ] = None,
+    epsilon_i: EpsilonI = None,
+    epsilon_p: EpsilonP = None,
+    epsilon_g: EpsilonG = None,
     model: Annotated[str, Option(help="Model of the run: mf, fm or bpr.")] = "mf",
     rounds: Annotated[int, Option(help="Number of rounds in which the device takes part.")] = 100,
     profile_cap: Annotated[
@@ -61,7 +53,7 @@ def budget(
         n_rated=rated,
         n_items=items,
         reports_per_client=float(rated) if reports_per_client is None else reports_per_client,
-        epsilon_i=epsilon_i,
+        epsilon_i=budgets["epsilon_i"],
         epsilon_p=budgets["epsilon_p"],
         epsilon_g=budgets["epsilon_g"],
         rounds=rounds,
@@ -70,21 +62,13 @@ def budget(
     )
     meaning = explain_budget(chosen)
     if plot is not None:
-        _draw(chosen, plot)
+        with written(plot, "--plot"):
+            plot.write_text(budget_plot(chosen), "utf-8")
+        say(f"plot: {plot}")
     if as_json:
         print_json({**vars(chosen), **vars(meaning), "probabilities": vars(meaning.probabilities)})
     else:
         print("\n".join(in_words(chosen, meaning)))
-
-
-def _draw(chosen: "SelectionBudget", plot: Path) -> None:
-    try:
-        plot.write_text(budget_plot(chosen), "utf-8")
-    except OSError as error:
-        raise RunError(
-            f"plot could not be written to {plot} ({error.strerror or error}). Give --plot another path."
-        ) from None
-    say(f"plot: {plot}")
 
 
 def budget_plot(budget: "SelectionBudget") -> "Drawing":

@@ -15,6 +15,7 @@ from typer import Argument, Option
 
 import hushrec
 from hushrec.cli.app import JsonFlag, app, counted, harmless, print_json, say
+from hushrec.cli.options import Authority, Count, EpsilonG, EpsilonI, EpsilonP, Port
 from hushrec.errors import DataError, LocalProtocolError, ParameterError
 
 device_app = typer.Typer(
@@ -43,18 +44,9 @@ def init(
         int,
         Option(help="masked: smallest number of devices in a sum; this device refuses to add to a smaller one."),
     ] = 3,
-    epsilon_i: Annotated[float, Option(help="sdcf: privacy budget of one round's item selection.")] = 4.0,
-    epsilon_p: Annotated[
-        float | None,
-        Option(help="sdcf: privacy budget of the item selections of all rounds.  [default: 2 × epsilon-i]"),
-    ] = None,
-    epsilon_g: Annotated[
-        float,
-        Option(
-            help="sdcf: range of the fake errors: a larger value narrows it, and 0 leaves it unlimited. A parameter,"
-            " not a privacy guarantee."
-        ),
-    ] = 4.0,
+    epsilon_i: EpsilonI = None,
+    epsilon_p: EpsilonP = None,
+    epsilon_g: EpsilonG = None,
     max_value_rho: Annotated[
         float | None,
         Option(
@@ -64,20 +56,15 @@ def init(
     ] = None,
     scale: Annotated[str, Option(help="Smallest and largest rating, separated by a comma.")] = "1,5",
     ratings: Annotated[
-        list[str] | None, Option("--rate", help="Rating to store at once, as ITEM=VALUE; may be repeated.")
+        list[str] | None, Option("--rate", help="Rating to write into the new store, as ITEM=VALUE; may be repeated.")
     ] = None,
 ) -> None:
     """Create a store for this person's ratings, with the privacy budgets that the person allows."""
     values = _first_ratings(ratings or [])
+    given = {"epsilon_i": epsilon_i, "epsilon_p": epsilon_p, "epsilon_g": epsilon_g, "max_value_rho": max_value_rho}
+    budgets = {name: value for name, value in given.items() if value is not None}
     with hushrec.Device.create(
-        store,
-        epsilon=epsilon,
-        least_cohort=least_cohort,
-        epsilon_i=epsilon_i,
-        epsilon_p=epsilon_p,
-        epsilon_g=epsilon_g,
-        max_value_rho=max_value_rho,
-        scale=_scale(scale),
+        store, epsilon=epsilon, least_cohort=least_cohort, scale=_scale(scale), **budgets
     ) as device:
         device.add_ratings(values)
     say("the store was created; only you can read it")
@@ -172,7 +159,7 @@ def join(
     invitation: Annotated[
         str | None, Option(help="Invitation code that you got from the operator of the server.")
     ] = None,
-    ca: Annotated[Path | None, Option(help="PEM file of the only certificate to trust for this server.")] = None,
+    ca: Authority = None,
     insecure: Annotated[
         bool, Option("--insecure", help="Allow unencrypted HTTP to a server on another machine.")
     ] = False,
@@ -226,7 +213,7 @@ def _follow(device: "hushrec.Device") -> str:
 
 
 def _welcome(device: "hushrec.Device") -> str:
-    """Return the line to print after joining: the server, its items and rounds, and how many ratings it cannot use."""
+    """Return the line to print after joining: the server, its items and rounds, and how many ratings are not used."""
     status = device.status()
     unknown = status.n_ratings - status.n_known
     rest = f"; {counted(unknown, 'rating is', 'ratings are')} of items that the server does not have" if unknown else ""
@@ -283,7 +270,7 @@ def search(
 
 @device_app.command(epilog="Example: hushrec device recommend -n 5")
 def recommend(
-    count: Annotated[int, Option("-n", "--count", help="Number of items to recommend.")] = 10,
+    count: Count = 10,
     store: Folder = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -378,10 +365,7 @@ def forget(
 
 
 @device_app.command(epilog="Example: hushrec device ui --port 8471")
-def ui(
-    port: Annotated[int, Option(help="Port to listen on; 0 chooses a free port.", min=0, max=65535)] = 8471,
-    store: Folder = None,
-) -> None:
+def ui(port: Port = 8471, store: Folder = None) -> None:
     """Serve a page on this machine to rate items, take part in rounds, and see recommendations and what was sent."""
     import uvicorn
 

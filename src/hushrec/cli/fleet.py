@@ -2,11 +2,12 @@
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
 from hushrec.cli.app import JsonFlag, app, counted, print_json, say
+from hushrec.cli.options import Authority, EpsilonG, EpsilonI
 from hushrec.cli.reading import Data, Reading, reads_ratings
 from hushrec.errors import ParameterError
 
@@ -31,17 +32,14 @@ def fleet(
     epsilon: Annotated[
         float, Option(help="masked: largest privacy budget that each device allows a run to spend.")
     ] = 8.0,
-    epsilon_i: Annotated[float, Option(help="sdcf: privacy budget of one round's item selection.")] = 4.0,
-    epsilon_g: Annotated[
-        float,
-        Option(help="sdcf: range of the fake errors: a larger value narrows it, and 0 leaves it unlimited."),
-    ] = 4.0,
+    epsilon_i: EpsilonI = None,
+    epsilon_g: EpsilonG = None,
     epochs: Annotated[int, Option(help="sdcf: number of draws of permanent bits that every device allows.", min=1)] = 1,
     split_seed: Annotated[int, Option(help="Seed of the split into training and held-out ratings, as in `train`.")] = 0,
     invitations: Annotated[
         Path | None, Option(help="File with one invitation code per line.  [default: none, for an open server]")
     ] = None,
-    ca: Annotated[Path | None, Option(help="PEM file of the only certificate to trust for this server.")] = None,
+    ca: Authority = None,
     follow: Annotated[
         bool,
         Option(
@@ -61,8 +59,9 @@ def fleet(
     if ratings.scale is None:
         raise ParameterError(f"a fleet needs rating values, and {ratings.name} has none. Use data with ratings.")
     members = _members(ratings, devices or ratings.n_users, split_seed, stores)
-    scale = (ratings.scale.low, ratings.scale.high)
-    budgets = Budgets(epsilon=epsilon, epsilon_i=epsilon_i, epsilon_g=epsilon_g, scale=scale)
+    given = {"epsilon_i": epsilon_i, "epsilon_g": epsilon_g}
+    chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    budgets = Budgets(epsilon=epsilon, scale=(ratings.scale.low, ratings.scale.high), **chosen)
     orders = Orders(
         server=check_address(server),
         budgets=budgets,
@@ -81,12 +80,15 @@ def fleet(
         print_json(record)
     else:
         accuracy = "" if outcome.rmse is None else f", rmse {outcome.rmse:.4f} on {outcome.held_out} held-out ratings"
-        given = f"{counted(len(members), 'device')} made {counted(outcome.reports, 'report')}"
-        say(f"{given} in {seconds:.1f} s{accuracy}")
+        done = f"{counted(len(members), 'device')} made {counted(outcome.reports, 'report')}"
+        say(f"{done} in {seconds:.1f} s{accuracy}")
 
 
 def _members(ratings: "Ratings", devices: int, split_seed: int, stores: Path) -> "list[Member]":
-    """Return a member for each of the first `devices` users with training ratings, split as `train` splits them."""
+    """Return a `Member` (store folder, training and held-out ratings) for each of the first `devices` users.
+
+    The ratings are split as by `train`. Users without training ratings are left out.
+    """
     from hushrec.data import random_split
     from hushrec.device.fleet import Member
 

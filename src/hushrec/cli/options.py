@@ -1,7 +1,8 @@
-"""Command-line options made from the options that models and protocols declare."""
+"""Command-line options that several commands share, and those that models and protocols declare."""
 
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -12,6 +13,24 @@ from hushrec.protocols import PROTOCOLS
 
 Command = Callable[..., None]
 
+# The budgets of protocol `sdcf`; None means the default.
+EpsilonI = Annotated[
+    float | None, typer.Option(help="sdcf: privacy budget of one round's item selection.  [default: 4]")
+]
+EpsilonP = Annotated[
+    float | None,
+    typer.Option(help="sdcf: privacy budget of the item selections of all rounds.  [default: 2 × epsilon-i]"),
+]
+EpsilonG = Annotated[
+    float | None,
+    typer.Option(
+        help="sdcf with mf or fm: limit on the size of fake errors. A larger value makes them smaller, and 0 sets no"
+        " limit. A parameter, not a privacy guarantee.  [default: 4]"
+    ),
+]
+Authority = Annotated[Path | None, typer.Option(help="PEM file of the only certificate to trust for this server.")]
+Port = Annotated[int, typer.Option(help="Port to listen on; 0 chooses a free port.", min=0, max=65535)]
+Count = Annotated[int, typer.Option("-n", "--count", help="Number of items to recommend.")]
 ModelOption = Annotated[
     str | None,
     typer.Option(
@@ -39,9 +58,9 @@ def with_declared_options(command: Command) -> Command:
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_annotation(name, owners))
         for name, owners in declared_by().items()
     ]
-    place = [one.name for one in own].index("protocol") + 1
+    after = [one.name for one in own].index("protocol") + 1
     keyword_only = [one.replace(kind=one.KEYWORD_ONLY) for one in own]
-    signature = inspect.Signature([*keyword_only[:place], *declared, *keyword_only[place:]])
+    signature = inspect.Signature([*keyword_only[:after], *declared, *keyword_only[after:]])
     command.__signature__ = signature  # type: ignore[attr-defined]
     return command
 

@@ -54,7 +54,7 @@ class Reading:
         str | None,
         Option(
             help="Value of the rating column that means no rating, such as 0 or ''. Rows with it are left out."
-            "  [default: none]"
+            "  [default: every row has a rating]"
         ),
     ] = None
     public: Annotated[

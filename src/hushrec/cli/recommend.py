@@ -8,6 +8,7 @@ from rich.table import Table
 from typer import Argument, Option
 
 from hushrec.cli.app import JsonFlag, app, harmless, print_json, say
+from hushrec.cli.options import Count
 from hushrec.errors import ParameterError
 
 Row = dict[str, Any]  # one row of a data frame that `Recommender` returns
@@ -24,7 +25,7 @@ def recommend(
             " per line; for audience, items without ratings suffice."
         ),
     ] = None,
-    count: Annotated[int, Option("-n", "--count", help="Number of items to recommend.")] = 10,
+    count: Count = 10,
     why: Annotated[
         bool, Option("--why", help="Show the rated items that are most similar to each recommended item.")
     ] = False,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 from hushrec.cli.app import app, counted, say
+from hushrec.cli.options import Port
 from hushrec.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def serve(
         str, Option(help="Database of the run: sqlite:///FILE or postgresql://USER@HOST/NAME.")
     ] = "sqlite:///hushrec-server.sqlite",
     host: Annotated[str, Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, Option(help="Port to listen on; 0 chooses a free port.", min=0, max=65535)] = 8470,
+    port: Port = 8470,
     tls_cert: Annotated[Path | None, Option(help="PEM file of the server's TLS certificate.")] = None,
     tls_key: Annotated[Path | None, Option(help="PEM file of the certificate's private key.")] = None,
     self_signed: Annotated[
@@ -55,8 +56,8 @@ def serve(
     name: Annotated[
         list[str] | None,
         Option(
-            help="Host name or address of the server for the self-signed certificate, as devices use it; may be"
-            " repeated."
+            help="With --self-signed: another host name or address by which devices reach this server; may be"
+            " repeated.  [default: localhost, 127.0.0.1 and --host]"
         ),
     ] = None,
     insecure: Annotated[bool, Option("--insecure", help="Allow unencrypted HTTP from other machines.")] = False,
@@ -104,7 +105,8 @@ def serve(
         )
     log_as_json()
     allow_open_files()
-    _refuse_foreign_token(folder / "admin-token", database)
+    file = database.removeprefix("sqlite:///")  # refuse before a new file of SQLite is created
+    _refuse_foreign_token(folder / "admin-token", has_run=file == database or Path(file).exists())
     with serving.bind(host, port) as listening:
         work, monitor = Work(settings, database, listening, tls), Monitor()
         with closing(Storage(database)) as storage:
@@ -171,26 +173,26 @@ def _notices(rounds: "Rounds", min_devices: int) -> list[str]:
     return [waits, *([] if expects is None else [expects])]
 
 
-def _refuse_foreign_token(secret: Path, database: str) -> None:
-    """Refuse to create a new SQLite database if the state folder holds the admin token of another run."""
-    file = database.removeprefix("sqlite:///")
-    if secret.exists() and file != database and not Path(file).exists():
+def _refuse_foreign_token(secret: Path, *, has_run: bool) -> None:
+    """Raise `ParameterError` if the file of the admin token exists, but the database has no run yet."""
+    if secret.exists() and not has_run:
         raise ParameterError(
-            f"{secret} belongs to another run. Give another folder as --state-dir, or move the file away."
+            f"{secret} must hold the admin token of the run in the database, but the database has no run: the token is"
+            " that of another run. Give another folder as --state-dir, or move the file away."
         )
 
 
 def _prepare(storage: "Storage", settings: "Settings", items: "Items", secret: Path, new_token: bool) -> None:
-    """Create the run, or a next run, in the database; write its admin token to the file `secret` if it is new."""
+    """Create the run, or a next run, in the database; write a new admin token to the file `secret`.
+
+    A new run has a new token. With `new_token`, the token of an existing run is replaced.
+    """
     from hushrec.service import certificates
     from hushrec.service.catalogue import changed_titles
     from hushrec.service.setup import prepare_run, renew_admin_token, stored_number
 
     number = stored_number(storage)
-    if secret.exists() and number is None:
-        raise ParameterError(
-            f"{secret} belongs to another run. Give another folder as --state-dir, or move the file away."
-        )
+    _refuse_foreign_token(secret, has_run=number is not None)
     begins = number is not None and settings.terms.run not in (None, number)
     changed = storage.at_once(lambda connection: changed_titles(connection, items.ids, items.titles))
     if changed and not begins:

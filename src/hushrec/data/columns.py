@@ -154,7 +154,8 @@ def _by_known_names(table: Table, *, implicit: bool) -> tuple[list[int], bool]:
     if table.names is None and not any(found):
         if width < 2:
             raise DataError(
-                f"{_header_place(table)}: expected the columns user, item and rating, found {width} column."
+                f"{_header_place(table)}: expected the columns user, item and rating, found {width} column. Separate"
+                " the fields by commas, or skip lines above the ratings with --skip-rows."
             )
         return list(range(len(needed))), False
     for role in needed:
@@ -198,7 +199,9 @@ def without_missing(columns: Columns, missing: str | float | None) -> Columns:
     if missing is None:
         return columns
     if columns.ratings is None:
-        raise DataError(f"{columns.table.path}: missing must not be given without a rating column. Leave it out.")
+        raise DataError(
+            f"{columns.table.path}: the option missing must not be given for a file without ratings. Leave it out."
+        )
     text = columns.ratings.cast(pl.String).str.strip_chars().fill_null("")
     absent = text == str(missing).strip()
     with suppress(ValueError):
@@ -286,7 +289,10 @@ def mean_by_pair(pairs: pl.Series, values: FloatArray) -> FloatArray:
 
 
 def duplicate_error(path: Path, unit: str, first: int, second: int, count: int) -> DataError:
-    """Return the error for a file with `count` repeated pairs; its message names one, in rows `first` and `second`."""
+    """Return the error for a file with `count` repeated pairs; its message names one of them.
+
+    `first` and `second` are the line numbers of that pair. `unit` is what the message calls a line (`Table.unit`).
+    """
     return DataError(
         f"{path}, {unit} {second}: expected each (user, item) pair once, but this pair is also in {unit} {first};"
         f" {count} rows repeat an earlier pair. Pass --duplicates first, last or mean (in Python: duplicates=...) to"

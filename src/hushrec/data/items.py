@@ -105,10 +105,12 @@ def _encode(path: Path, columns: list[pl.Series]) -> pl.DataFrame | None:
             lists = _category_lists(column)
             encoded += [lists.list.contains(one).alias(f"{column.name}={one}") for one in sorted(_categories(lists))]
     names = [column.name for column in encoded]
-    if len(set(names)) != len(names):
+    repeated = [name for name in names if names.count(name) > 1]
+    if repeated:
+        name, _, category = repeated[0].partition("=")
         raise DataError(
-            f"{path}, line 1: expected different attribute names, but a column has the name NAME=CATEGORY of a"
-            " category in another column. Rename it."
+            f"{path}, line 1: expected no column {repeated[0]!r}, because the category {category!r} of column {name!r}"
+            " gets that name. Rename one of them."
         )
     return pl.DataFrame(encoded) if encoded else None
 

@@ -182,9 +182,9 @@ def get(
 
 
 def _unpack(entry: NamedSet, archive: Path, folder: Path) -> Path:
-    """Unpack the archive's files in the folder named after the set, and no others; return the path of that folder.
+    """Unpack the set's files into the folder `folder`/NAME, where NAME is the set's name; return that folder.
 
-    So an archive cannot write files anywhere else.
+    Only files directly in the archive's folder NAME are unpacked, so that an archive cannot write anywhere else.
     """
     with zipfile.ZipFile(archive) as content:
         names = content.namelist()

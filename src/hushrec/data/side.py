@@ -22,10 +22,10 @@ def attribute_names(ratings: Ratings) -> list[str]:
 def side_columns(ratings: Ratings, wanted: str | None = None) -> FloatArray | None:
     """Return the attributes in `wanted` (default: all) as columns, `(n_items, n_columns)`; None if there are none.
 
-    `wanted` has names of attributes, separated by commas, or is "none". The row of an item has a norm of at most
-    `LARGEST_NORM`, so that one step size suits every file. Flags are divided by the square root of the number of flags
-    that the item has for the same attribute. Numbers are centred and divided by their largest deviation; a missing
-    number becomes 0, the mean. The largest norm is the same for each attribute.
+    `wanted` has names of attributes, separated by commas, or is "none". Flags are divided by the square root of the
+    number of flags that the item has for the same attribute. Numbers are centred and divided by their largest
+    deviation; a missing number becomes 0, the mean. Then the columns of all attributes are multiplied by the same
+    factor, with which no item's row has a norm above `LARGEST_NORM`, so that one step size suits every file.
     """
     available = attribute_names(ratings)
     names = available if wanted is None else [name.strip() for name in wanted.split(",")]

@@ -116,7 +116,11 @@ class Shape(NamedTuple):
 
 
 def _tables(path: Path, blocks: Iterator[Block], at_once: int | None, *, one_column: bool) -> Iterator[Table]:
-    """Yield one table per block of text; from the first block that needs quotes on, yield from `_quoted_tables`."""
+    """Yield one table per block of text.
+
+    Quotes that only enclose whole fields are removed. The first block with other quotes, such as around a comma, and
+    all blocks after it are read by `_quoted_tables`.
+    """
     shape: Shape | None = None
     for block in blocks:
         data, line = block
@@ -154,7 +158,10 @@ def _plain_table(shape: Shape, block: Block) -> Table:
     try:
         frame = pl.read_csv(data, separator=separator, has_header=False, quote_char=None, schema=schema)
     except pl.exceptions.PolarsError:
-        raise DataError(f"{shape.path} must have {shape.width} fields on every line, but does not.") from None
+        raise DataError(
+            f"{shape.path} must have {shape.width} fields on every line, but cannot be read as such a table. Save it as"
+            " CSV with another program."
+        ) from None
     lines = None if block.first_line == shape.line else np.arange(len(frame)) + block.first_line
     return Table(shape.path, frame, None, lines, block.first_line)
 
@@ -184,7 +191,9 @@ def _single_character_separator(path: Path, data: bytes) -> tuple[bytes, str]:
     for separator in ("\t", STAND_IN):
         if separator.encode() not in data:
             return data.replace(b"::", separator.encode()), separator
-    raise DataError(f"{path} must not contain tabs and U+001F if fields are separated by `::`. Save it as CSV.")
+    raise DataError(
+        f"{path} must not contain both tabs and the character U+001F if fields are separated by `::`. Save it as CSV."
+    )
 
 
 def _quoted_tables(

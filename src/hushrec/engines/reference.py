@@ -30,7 +30,7 @@ class ReferenceEngine:
 
     def __init__(self, problem: AnyProblem, *, record_draws: bool = False, remark: Remark | None = None) -> None:
         self.problem = problem
-        self.clients = {int(user): _make_client(problem, int(user)) for user in problem.active_users}
+        self.clients = {int(user): make_client(problem, int(user)) for user in problem.active_users}
         side = problem.protocol(0).make_server(problem.terms, problem.model, problem.seed)
         side.sign_as(SIMULATED_RUN, simulated_secret(problem.seed))
         self.server = Server(side, self.clients)
@@ -115,7 +115,8 @@ def _part(state: State, prefix: str) -> State:
     return {name.removeprefix(prefix): array for name, array in state.items() if name.startswith(prefix)}
 
 
-def _make_client(problem: AnyProblem, user: int) -> Client:
+def make_client(problem: AnyProblem, user: int) -> Client:
+    """Return a new simulated device that holds one user's ratings and has not reported yet."""
     protocol = problem.protocol(user)
     client = Client(
         problem.terms,

@@ -6,8 +6,7 @@
     title = "…"
     [data]
     set = "ml-100k"                     # a named data set, or a path
-    scale = "0,10"                      # optional: how to read the file; also columns, duplicates, items, implicit,
-    missing = 0                         # encoding, skip_rows and public
+    scale = "0,10"                      # optional, like every option of `hushrec.data.load`
     [splits]
     count = 30                          # seeds 0 to 29; each run uses the seed of its split
     validation = false                  # true: train and measure within the training part, never on the test part

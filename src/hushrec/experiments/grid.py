@@ -18,6 +18,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -105,32 +106,25 @@ class GridResult:
 
 
 def make_problems(grid: Grid, runs: Sequence[RunSettings]) -> list[GradientProblem]:
-    """Return the training problem of every run; runs on the same split share arrays, which are sorted only once."""
+    """Return the training problem of every run; runs on the same split share the arrays of its ratings."""
     made: dict[tuple[Any, ...], GradientProblem] = {}
-    sorted_splits: dict[int, GradientProblem] = {}
+    of_split: dict[int, GradientProblem] = {}
     problems = []
     for run in runs:
         protocol = find_protocol(run["protocol"]).configure(run, run["model"])
         names = ("split", "seed", "step", "rounds", "factors", "reports_per_client", "epoch_rounds")
         key = (*(run.get(name) for name in names), protocol.selection is not None)
         if key not in made:
-            first = sorted_splits.get(run["split"])
-            made[key] = _training_problem(grid, run, protocol, first)
-            sorted_splits.setdefault(run["split"], made[key])
+            problem = _training_problem(grid, run, protocol)
+            first = of_split.setdefault(run["split"], problem)
+            made[key] = replace(problem, items=first.items, values=first.values, starts=first.starts)
         problems.append(replace(made[key], protocols=[protocol]))
     return problems
 
 
-def _training_problem(grid: Grid, run: RunSettings, protocol: Any, first: GradientProblem | None) -> GradientProblem:
-    """Return the training problem of a run; it shares arrays with `first`, an earlier problem on its split, if any."""
-    if first is not None and _differs_in_protocol_alone(run, first):
-        own = replace(first, protocols=[protocol])
-        counts = own.rated_counts[own.active_users]
-        reports = float(counts.sum() / len(counts)) if protocol.selection is not None else None
-        weight = len(counts) * reports if reports else float(len(first.items))
-        return replace(own, terms=replace(first.terms, reports_per_client=reports, data_weight=weight))
+def _training_problem(grid: Grid, run: RunSettings, protocol: Any) -> GradientProblem:
     rows = ~grid.held_out[run["split"]]
-    problem = make_problem(
+    return make_problem(
         grid.users[rows],
         grid.items[rows],
         grid.values[rows],
@@ -144,13 +138,6 @@ def _training_problem(grid: Grid, run: RunSettings, protocol: Any, first: Gradie
         epoch_rounds=run.get("epoch_rounds"),
         seed=run["seed"],
     )
-    return problem if first is None else replace(problem, items=first.items, values=first.values, starts=first.starts)
-
-
-def _differs_in_protocol_alone(run: RunSettings, first: GradientProblem) -> bool:
-    shape = (first.seed, first.terms.step, first.terms.max_rounds, first.terms.n_factors, first.terms.epoch_rounds)
-    same = shape == (run["seed"], run["step"], run["rounds"], run["factors"], run.get("epoch_rounds"))
-    return same and run.get("reports_per_client") is None
 
 
 def run_grid(
@@ -181,7 +168,7 @@ def run_grid(
     n_pairs = len(grid.users) if find_model(grid.runs[0]["model"]).predicts == "ranking" else 0
     shape = (grid.n_users, grid.n_items, grid.runs[0]["factors"])
     fitting = runs_at_once(*shape, free, len(grid.runs) / sets, n_pairs)
-    about = {"device": _device_name(device), "versions": _versions()}
+    about = {"device": _device_name(device), "versions": versions("python", "torch", "triton", "numpy", "scipy")}
     counts = {"seconds": 0.0, "seconds_in_rounds": 0.0, "runs": 0, "batches": 0}
     result = done or _empty_result(grid, {**about, **counts})
     waiting = list(_batches(grid, np.flatnonzero(np.isnan(result.curve[:, -1])).tolist(), fitting, splits_at_once))
@@ -229,7 +216,7 @@ def _batches(grid: Grid, missing: Sequence[int], fitting: int, splits_at_once: i
 
 
 def bytes_needed(grid: Grid, n_runs: int) -> float:
-    """Return how many bytes `n_runs` runs of model `mf` read from memory in all rounds.
+    """Return how many bytes `n_runs` runs of model `mf` must read from memory in all rounds, to state a bandwidth.
 
     For every pair of user and item, a round reads the training value (4 bytes) twice and one byte of permanent bits.
     """
@@ -237,14 +224,20 @@ def bytes_needed(grid: Grid, n_runs: int) -> float:
 
 
 def _run_batch(grid: Grid, numbers: Sequence[int], result: GridResult, device: str, kernels: str | None) -> float:
-    """Run the runs with these `numbers` in one batch, and fill their rows of `result`; return the seconds in rounds."""
+    """Run the runs with these `numbers` in one batch, and fill their rows of `result`; return the seconds that it took.
+
+    The time before the first round is not counted.
+    """
     from hushrec.engines.gpu.engine import GpuBatch
+    from hushrec.engines.gpu.held_out import HeldOut
 
     runs = [grid.runs[number] for number in numbers]
     problems = make_problems(grid, runs)
     batch = GpuBatch(problems, device=device, kernels=kernels)
     splits = sorted({run["split"] for run in runs})
-    placed = batch.place_held_out(held_out_ratings(grid, splits), [splits.index(run["split"]) for run in runs])
+    held = np.stack([np.flatnonzero(grid.held_out[split]) for split in splits])
+    ratings = HeldOut(grid.users[held], grid.items[held], grid.values[held])
+    placed = batch.place_held_out(ratings, [splits.index(run["split"]) for run in runs])
     rows = np.array(numbers)
     started = time.perf_counter()
     for round_number in range(1, runs[0]["rounds"] + 1):
@@ -278,26 +271,17 @@ def _measure(batch: Any, placed: Any) -> FloatArray:
     return np.array([[metrics[name] for name in METRICS["ranking"]] for metrics in found])
 
 
-def held_out_ratings(grid: Grid, splits: Sequence[int]) -> Any:
-    """Return the held-out ratings of these splits as a `HeldOut`: users, items and values, one row per split."""
-    from hushrec.engines.gpu.held_out import HeldOut
-
-    rows = np.stack([np.flatnonzero(grid.held_out[split]) for split in splits])
-    return HeldOut(grid.users[rows], grid.items[rows], grid.values[rows])
-
-
 def _pieces(order: Sequence[int], size: int) -> Iterator[Sequence[int]]:
     for start in range(0, len(order), size):
         yield order[start : start + size]
 
 
-def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for name in ("torch", "triton", "numpy", "scipy"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
+def versions(*names: str) -> dict[str, str]:
+    """Return the versions of those of the named packages that are installed; the name "python" means Python itself."""
+    found = {}
+    for name in names:
+        with suppress(PackageNotFoundError):
+            found[name] = platform.python_version() if name == "python" else version(name)
     return found
 
 

@@ -11,7 +11,6 @@ import platform
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from importlib.metadata import PackageNotFoundError, version
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from hushrec.engines import make_engine
 from hushrec.errors import HushrecError, ParameterError, RunError
 from hushrec.experiment_records import Record, Shared, is_experiment, write_records
 from hushrec.experiments.config import DataTable, Experiment, Plan, make_plans, read_experiment
-from hushrec.experiments.grid import MODELS, Grid, GridResult, RunSettings, run_grid
+from hushrec.experiments.grid import MODELS, Grid, GridResult, RunSettings, run_grid, versions
 from hushrec.experiments.single import check_plan, make_plan_problem, run_plan, split_record, without_result
 from hushrec.protocols.configured import Spending
 from hushrec.scale import HIGHEST, LOWEST
@@ -45,7 +44,6 @@ class Prepared:
     experiment: Experiment
     ratings: Ratings
     plans: list[Plan]
-    data_dir: str | None  # searched for named data sets first
 
     def task(self, plan: Plan) -> Task:
         return _make_task(self.ratings, plan)
@@ -75,7 +73,7 @@ def prepare(
         _check_engines(ratings, plans)
     except HushrecError as error:
         raise ParameterError(f"{path}: {error}") from None
-    return Prepared(experiment, ratings, plans, None if data_dir is None else str(data_dir))
+    return Prepared(experiment, ratings, plans)
 
 
 def _load(data: DataTable, data_dir: str | Path | None) -> Ratings:
@@ -171,8 +169,7 @@ def _results(prepared: Prepared, waiting: Sequence[int], jobs: int) -> Iterator[
             yield number, _work_on(prepared.ratings, prepared.plans[number])
         return
     threads = max(1, (os.cpu_count() or 1) // jobs)
-    source = (prepared.experiment.data, prepared.data_dir, threads)
-    with ProcessPoolExecutor(jobs, get_context("spawn"), _start_worker, source) as pool:
+    with ProcessPoolExecutor(jobs, get_context("spawn"), _start_worker, (prepared.ratings, threads)) as pool:
         futures = {pool.submit(_work, prepared.plans[number]): number for number in waiting}
         try:
             for future in as_completed(futures):
@@ -185,9 +182,9 @@ def _results(prepared: Prepared, waiting: Sequence[int], jobs: int) -> Iterator[
 _ratings: list[Ratings] = []
 
 
-def _start_worker(data: DataTable, data_dir: str | None, threads: int) -> None:
+def _start_worker(ratings: Ratings, threads: int) -> None:
     os.environ["NUMBA_NUM_THREADS"] = str(threads)
-    _ratings.append(_load(data, data_dir))
+    _ratings.append(ratings)
 
 
 def _work(plan: Plan) -> Record:
@@ -271,9 +268,8 @@ def _run_batches(prepared: Prepared, parts: Path, progress: Progress | None) -> 
 
 def collect(prepared: Prepared, result: GridResult, folder: Path) -> None:
     """Write the records of a grid's result to a folder, with the machine and the versions that ran the grid."""
-    about = result.about
-    versions = {"hushrec": _version("hushrec"), **about["versions"]}
-    store(prepared, grid_rows(prepared, result), folder, "gpu", about["device"], versions)
+    used = versions("hushrec") | result.about["versions"]
+    store(prepared, grid_rows(prepared, result), folder, "gpu", result.about["device"], used)
 
 
 def grid_rows(prepared: Prepared, result: GridResult) -> list[Record]:
@@ -340,9 +336,12 @@ def store(
     folder: Path,
     engine: str | None = None,
     machine: str | None = None,
-    versions: dict[str, str] | None = None,
+    used: dict[str, str] | None = None,
 ) -> None:
-    """Write `rows`, one record per plan, to a folder; engine, machine and versions are by default those used here."""
+    """Write `rows`, one record per plan, to a folder.
+
+    `used` has the versions of packages. Engine, machine and versions are by default those used here.
+    """
     plans, ratings, experiment = prepared.plans, prepared.ratings, prepared.experiment
     settings = [_setting_record(*own, engine) for own in zip(plans[: _n_settings(prepared)], rows, strict=False)]
     by_split = {plan.settings.split_seed: plan for plan in plans}
@@ -359,7 +358,7 @@ def store(
             "scale": None if scale is None else [scale.low, scale.high],
             "checksum": ratings.checksum,
         },
-        "versions": versions or {name: _version(name) for name in ("hushrec", "numpy", "scipy", "numba")},
+        "versions": used or versions("hushrec", "numpy", "scipy", "numba"),
         "machine": machine or f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
     }
     stored = []
@@ -367,13 +366,6 @@ def store(
         place = {"setting": number % len(settings)} | {name: getattr(plan.settings, name) for name in SEEDS}
         stored.append(place | {name: value for name, value in row.items() if name != "budget"})
     write_records(folder, Shared(to_json(about), to_json(settings), to_json(splits)), stored)
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "not installed"
 
 
 def _setting_record(plan: Plan, row: Record, engine: str | None) -> Record:

@@ -88,7 +88,10 @@ def run_plan(task: Task, plan: Plan) -> Record:
 def _run_rounds(
     task: Task, plan: Plan, engine: Engine, curve: list[dict[str, float]]
 ) -> tuple[float, dict[str, float]]:
-    """Run all rounds and append the measurements to `curve`; return the seconds in rounds and the last metrics."""
+    """Run all rounds and append the measurements to `curve`; return the seconds of the rounds and the last metrics.
+
+    The seconds do not include the measurements.
+    """
     seconds = 0.0
     rounds = engine.problem.terms.max_rounds
     for round_number in range(1, rounds + 1):
@@ -119,7 +122,7 @@ def _whole_budget(engine: Engine) -> Record:
 def _released_metrics(task: Task, engine: Engine) -> dict[str, float]:
     """Return the metrics of ranking by the counts that this run released, named like "private_popularity_auc".
 
-    The result is empty for a model that predicts ratings: reports of experiments show only the lists of the model.
+    The result is empty for a model that predicts ratings, because tables of experiments compare such models by errors.
     """
     if isinstance(task, RatingTask):
         return {}

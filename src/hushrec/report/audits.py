@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hushrec.errors import RunError
-from hushrec.files import stamp
+from hushrec.files import stamp, written
 from hushrec.models import find_model
 from hushrec.report import audit_plots
 from hushrec.report.page import Figures, Section, make_page
@@ -160,16 +160,11 @@ def audit_figures(record: Record) -> Figures:
 
 def check_writable(folder: str | Path) -> None:
     """Create the folder and check that it is writable. Call it before a long audit that will write its plots there."""
-    place = Path(folder)
-    probe = place / f"{FILE}.part"
-    try:
-        place.mkdir(parents=True, exist_ok=True)
+    probe = Path(folder) / f"{FILE}.part"
+    with written(folder, "folder for plots"):
+        probe.parent.mkdir(parents=True, exist_ok=True)
         probe.touch()
         probe.unlink()
-    except OSError as error:
-        raise RunError(
-            f"plots must be a writable folder, got {place} ({error.strerror or error}). Choose another folder."
-        ) from None
 
 
 def write_audit(record: Record, folder: str | Path) -> Path:
@@ -179,17 +174,13 @@ def write_audit(record: Record, folder: str | Path) -> Path:
     seed = f", seed {record['seed']}" if "seed" in record else ""  # older records have none
     made = f"Written on {stamp()['date']} by hushrec {stamp()['hushrec']}{seed}."
     page = make_page([], [], title="hushrec audit", sections=audit_sections(record), figures=figures, made=made)
-    try:
+    contents = {FILE: json.dumps(record, indent=1, allow_nan=False).encode(), "audit.html": page.encode()}
+    for name, (_, drawing) in figures.items():
+        contents |= drawing.files(name)
+    with written(place, "folder for plots"):
         place.mkdir(parents=True, exist_ok=True)
-        (place / FILE).write_text(json.dumps(record, indent=1, allow_nan=False), "utf-8")
-        for name, (_, drawing) in figures.items():
-            (place / f"{name}.svg").write_text(drawing, "utf-8")
-            (place / f"{name}.pdf").write_bytes(drawing.pdf)
-        (place / "audit.html").write_text(page, "utf-8")
-    except OSError as error:
-        raise RunError(
-            f"the folder {place} must be writable for the audit ({error.strerror or error}). Choose another folder."
-        ) from None
+        for name, content in contents.items():
+            (place / name).write_bytes(content)
     return place / "audit.html"
 
 

@@ -21,14 +21,14 @@ def as_csv(study: Study) -> str:
     settings, others = [*study.settings, *study.diverged], study.baselines | study.of_lists
     tables = [*(setting.metrics for setting in study.settings), *others.values(), *study.peers.values()]
     shown = list(dict.fromkeys(measure for table in tables for measure in table))
-    levels = dict.fromkeys(name for setting in settings for name in setting.levels)
-    columns = ["name", "kind", "protocol", "private", *levels, "protects"]
+    budgets = dict.fromkeys(name for setting in settings for name in setting.budgets)
+    columns = ["name", "kind", "protocol", "private", *budgets, "protects"]
     columns += [f"{measure}_{what}" for measure in shown for what in ("mean", "sd", "splits")]
     out = io.StringIO()
     writer = csv.DictWriter(out, columns, lineterminator="\n")
     writer.writeheader()
     for setting in settings:
-        about = {"name": setting.label, "protocol": setting.protocol, "private": setting.private, **setting.levels}
+        about = {"name": setting.label, "protocol": setting.protocol, "private": setting.private, **setting.budgets}
         about |= {"kind": "diverged" if setting.n_diverged else "setting", "protects": setting.protects}
         writer.writerow(about | _numbers({} if setting.n_diverged else setting.metrics, shown))
     for kind, own in (("baseline", others), ("peer", study.peers)):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 NAMES = {"epsilon_i": "ε_I", "epsilon_g": "ε_g"}
 LINE = 1.6
 NESTED = (5.2, 3.8, 2.4, 1.0)  # line widths of curves that may coincide, so that each shows below the next
-LEVEL_COLOURS = ("#0b62a4", "#00795a", "#8a6500", "#a8407f")  # from the weakest privacy to the strongest
+BUDGET_COLOURS = ("#0b62a4", "#00795a", "#8a6500", "#a8407f")  # from the weakest privacy to the strongest
 NOT_PRIVATE, NOISY_RATINGS, UNBOUNDED = (plots.INK, "-"), (plots.MUTED, "--"), ("#7d3ac1", "-.")
 
 
@@ -30,15 +30,15 @@ def paper_figures(study: Study) -> dict[str, tuple[str, plots.Drawing]]:
     grid = [setting for setting in study.settings if _on_the_grid(setting)]
     shared = [setting for setting in study.settings if setting.curve and not _on_the_grid(setting)]
     if study.measure == "auc":
-        levels = {setting.levels["epsilon_i"] for setting in study.settings if "epsilon_i" in setting.levels}
-        if len(levels) < 2:
+        values = {setting.budgets["epsilon_i"] for setting in study.settings if "epsilon_i" in setting.budgets}
+        if len(values) < 2:
             return {}
         return {"task2": ("Quality of the ranking by round: ε_I varies", _ranking_panel(study))}
     mixed = [setting for setting in study.settings if setting.groups]
     if mixed:
         return {"groups": ("Error of the people with each budget", _group_panel(study, mixed[0]))}
-    pairs = {tuple(setting.levels[name] for name in NAMES) for setting in grid}
-    n_cells = math.prod(len(_levels(grid, name)) for name in NAMES)
+    pairs = {tuple(setting.budgets[name] for name in NAMES) for setting in grid}
+    n_cells = math.prod(len(_values(grid, name)) for name in NAMES)
     if len(grid) < 4 or not len(grid) == len(pairs) == n_cells:
         return {}
     return {
@@ -51,25 +51,25 @@ def paper_figures(study: Study) -> dict[str, tuple[str, plots.Drawing]]:
 
 
 def _on_the_grid(setting: Setting) -> bool:
-    return bool(setting.curve) and setting.levels.get("epsilon_g", 0.0) > 0 and "epsilon_i" in setting.levels
+    return bool(setting.curve) and setting.budgets.get("epsilon_g", 0.0) > 0 and "epsilon_i" in setting.budgets
 
 
-def _levels(settings: Sequence[Setting], name: str) -> list[float]:
-    return sorted({setting.levels[name] for setting in settings}, reverse=True)
+def _values(settings: Sequence[Setting], name: str) -> list[float]:
+    return sorted({setting.budgets[name] for setting in settings}, reverse=True)
 
 
 def _panels(study: Study, grid: Sequence[Setting], shared: Sequence[Setting], fixed: str, varied: str) -> plots.Drawing:
-    levels = _levels(grid, fixed)
+    levels = _values(grid, fixed)
     rows = (len(levels) + 1) // 2
     low, high = _limits(study)
     with plots.new_axes(2 * plots.WIDTH, 3.2 * rows + 0.9, columns=2, rows=rows) as (figure, axes):
         for panel, level in zip(axes.flat, levels, strict=False):
             _baselines(study, panel, low, high)
-            for setting in (setting for setting in grid if setting.levels[fixed] == level):
-                place = _levels(grid, varied).index(setting.levels[varied]) % len(LEVEL_COLOURS)
-                name = f"{setting.protocol} {NAMES[varied]} = {setting.levels[varied]:g}"
+            for setting in (setting for setting in grid if setting.budgets[fixed] == level):
+                place = _values(grid, varied).index(setting.budgets[varied]) % len(BUDGET_COLOURS)
+                name = f"{setting.protocol} {NAMES[varied]} = {setting.budgets[varied]:g}"
                 width = LINE if varied == "epsilon_g" else NESTED[place]
-                _curve(panel, setting, LEVEL_COLOURS[place], "-", name, width)
+                _curve(panel, setting, BUDGET_COLOURS[place], "-", name, width)
             for setting in shared:
                 _curve(panel, setting, *_mark(setting), _shared_name(setting))
             panel.set_title(f"{NAMES[fixed]} = {level:g}", loc="left", fontsize=10)
@@ -86,13 +86,13 @@ def _panels(study: Study, grid: Sequence[Setting], shared: Sequence[Setting], fi
 
 def _ranking_panel(study: Study) -> plots.Drawing:
     with plots.new_axes(1.3 * plots.WIDTH, plots.HEIGHT) as (figure, axes):
-        private = [setting for setting in study.settings if "epsilon_i" in setting.levels]
+        private = [setting for setting in study.settings if "epsilon_i" in setting.budgets]
         low, high = _ranking_limits(study)
         for setting in (setting for setting in study.settings if setting.curve):  # comparisons have no curve
             if setting in private:
-                place = _levels(private, "epsilon_i").index(setting.levels["epsilon_i"]) % len(LEVEL_COLOURS)
-                name = f"{setting.protocol} ε_I = {setting.levels['epsilon_i']:g}"
-                _curve(axes, setting, LEVEL_COLOURS[place], "-", name, NESTED[place])
+                place = _values(private, "epsilon_i").index(setting.budgets["epsilon_i"]) % len(BUDGET_COLOURS)
+                name = f"{setting.protocol} ε_I = {setting.budgets['epsilon_i']:g}"
+                _curve(axes, setting, BUDGET_COLOURS[place], "-", name, NESTED[place])
             else:
                 _curve(axes, setting, plots.INK, "-", "non-private")
         _baselines(study, axes, low, high)
@@ -115,13 +115,16 @@ def _ranking_limits(study: Study) -> tuple[float, float]:
 
 
 def _group_panel(study: Study, setting: Setting) -> plots.Drawing:
-    """Plot the error of each budget group, of everybody, and of non-private settings, with standard deviations."""
+    """Plot the error of each group of people with the same budget, of everybody, and of non-private settings.
+
+    The bars are standard deviations over the splits.
+    """
     shown = [(f"people at {name}", measure, setting) for name, measure in setting.groups.items()]
     shown += [("everybody", "rmse", setting)]
     shown += [(_shared_name(other), "rmse", other) for other in study.settings if not _is_private(other)]
     with plots.new_axes(1.3 * plots.WIDTH, 1.4 + 0.4 * len(shown)) as (figure, axes):
         for place, (name, measure, own) in enumerate(reversed(shown)):
-            colour = plots.INK if name in ("everybody", "non-private") else LEVEL_COLOURS[(len(shown) - 1 - place) % 4]
+            colour = plots.INK if name in ("everybody", "non-private") else BUDGET_COLOURS[(len(shown) - 1 - place) % 4]
             mean, spread = own.mean(measure), own.spread(measure)
             axes.errorbar(mean, place, xerr=spread, fmt="o", color=colour, markersize=6, linewidth=2)
             axes.annotate(
@@ -165,13 +168,13 @@ def _is_private(setting: Setting) -> bool:
 
 def _is_noisy(setting: Setting) -> bool:
     """Return whether the setting's protocol adds noise to ratings, as ISGLD does."""
-    return "epsilon" in setting.levels and "epsilon_i" not in setting.levels
+    return "epsilon" in setting.budgets and "epsilon_i" not in setting.budgets
 
 
 def _mark(setting: Setting) -> tuple[str, str]:
     if _is_noisy(setting):
         colour, dash = NOISY_RATINGS
-        return (colour if setting.levels["epsilon"] > 3 else "#c2500a"), (":" if setting.clamped else dash)
+        return (colour if setting.budgets["epsilon"] > 3 else "#c2500a"), (":" if setting.clamped else dash)
     return UNBOUNDED if _is_private(setting) else NOT_PRIVATE
 
 
@@ -180,8 +183,8 @@ def _shared_name(setting: Setting) -> str:
         return "non-private"
     if _is_noisy(setting):
         clamped = ", clamped" if setting.clamped else ""
-        return f"{setting.protocol.upper()} ε = {setting.levels['epsilon']:g}{clamped}"
-    return f"{setting.protocol} α = ∞" if "epsilon_i" in setting.levels else setting.label
+        return f"{setting.protocol.upper()} ε = {setting.budgets['epsilon']:g}{clamped}"
+    return f"{setting.protocol} α = ∞" if "epsilon_i" in setting.budgets else setting.label
 
 
 def _limits(study: Study) -> tuple[float, float]:

@@ -7,8 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from hushrec.errors import RunError
-from hushrec.files import stamp
+from hushrec.files import stamp, written
 from hushrec.report import plots
 from hushrec.report.exports import as_csv, as_latex
 from hushrec.report.figures import paper_figures
@@ -63,24 +62,19 @@ def write_report(
         command = f"hushrec report {shlex.join(source.name or '.' for source in sources)}"
     made = f"Written on {stamp()['date']} by hushrec {stamp()['hushrec']}: {command}"
     text = make_page(studies, drawn, title=title, sections=sections, figures=more_figures, made=made)
-    contents: dict[Path, bytes] = {}
+    contents: dict[str, bytes] = {}
     for number, (study, figures) in enumerate(zip(studies, drawn, strict=True), start=1):
         start = "" if len(drawn) == 1 else f"{number}-"
         for name, (_, drawing) in figures.items():
-            contents |= {folder / f"{start}{name}.svg": drawing.encode(), folder / f"{start}{name}.pdf": drawing.pdf}
-        contents[folder / f"{start}table.csv"] = as_csv(study).encode()
-        contents[folder / f"{start}table.tex"] = as_latex(study).encode()
-    try:
+            contents |= drawing.files(f"{start}{name}")
+        contents |= {f"{start}table.csv": as_csv(study).encode(), f"{start}table.tex": as_latex(study).encode()}
+    with written(path, "path"):
         folder.mkdir(parents=True, exist_ok=True)
-        for file, content in contents.items():
-            file.write_bytes(content)
+        for name, content in contents.items():
+            (folder / name).write_bytes(content)
         path.write_text(text, "utf-8")
-    except OSError as error:
-        raise RunError(
-            f"the path {path} must be writable for the report ({error.strerror or error}). Choose another path."
-        ) from None
-    written = [file for file in contents if file.suffix == ".svg"]
-    return Report(path, written, [file for file in contents if file not in written], studies)
+    plotted = [folder / name for name in contents if name.endswith(".svg")]
+    return Report(path, plotted, [folder / name for name in contents if not name.endswith(".svg")], studies)
 
 
 def study_plots(study: Study) -> Figures:

@@ -30,6 +30,10 @@ class Drawing(str):
     pdf: bytes
     wide: bool
 
+    def files(self, name: str) -> dict[str, bytes]:
+        """Return the contents of the files NAME.svg and NAME.pdf by file name."""
+        return {f"{name}.svg": self.encode(), f"{name}.pdf": self.pdf}
+
 
 def curves(study: Study) -> Drawing:
     """Plot the mean metric of every setting by round, with a band from its lowest to its highest value over seeds."""
@@ -107,7 +111,8 @@ def name_lines(
 ) -> None:
     """Write the names of horizontal lines to the right of the axes.
 
-    Names that would overlap are moved apart by the fraction `step` of the y axis, whose limits are `window`.
+    Names that would overlap are moved apart by the fraction `step` of the y axis, whose limits are `window`. Every name
+    is moved by `offset` from the end of its line. `offset` and the font size, `size`, are in points.
     """
     taken = -float("inf")
     for name, at in sorted(lines.items(), key=lambda line: line[1]):

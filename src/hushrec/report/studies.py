@@ -44,9 +44,9 @@ class Setting:
     not_covered: tuple[str, ...]
     metrics: dict[str, list[float]]  # one number per seed, without the runs that diverged
     curve: Curve | None  # None for a protocol that only served as a comparison
-    levels: dict[str, float]  # the budget by name: epsilon, and the options that the protocol shows in its label
+    budgets: dict[str, float]  # the budget by name: epsilon, and the options that the protocol shows in its label
     clamped: bool = False  # whether noisy ratings were clipped to the scale (option `clamp`)
-    groups: dict[str, str] = field(default_factory=dict)  # if budgets differ: the metric of the people with each one
+    groups: dict[str, str] = field(default_factory=dict)  # if people's budgets differ: name of the metric by budget
     n_diverged: int = 0  # number of runs that diverged
     command: str | None = None  # that repeats the first run
 
@@ -200,7 +200,10 @@ def _baselines(records: Sequence[dict[str, Any]]) -> dict[str, dict[str, list[fl
 
 
 def _shared_baselines(record: dict[str, Any]) -> dict[str, dict[str, float]]:
-    """Return the baselines without lists by the noisy counts that one run of a rating model released."""
+    """Return the baselines that all runs on a split share.
+
+    A run of a rating model may release noisy counts. A baseline that ranks items by them belongs to this run alone.
+    """
     return {
         name: table for name, table in record["baselines"].items() if name != "private_popularity" or "auc" in table
     }
@@ -245,7 +248,7 @@ def _make_setting(group: list[dict[str, Any]]) -> Setting:
         not_covered=tuple(map(str, budget["not_covered"])),
         metrics={name: [float(record["metrics"][name]) for record in ended] for name in shared},
         curve=_make_curve(ended) if ended and was_run else None,
-        levels={name: float(level) for name, level in named.items() if not isinstance(level, bool)},
+        budgets={name: float(value) for name, value in named.items() if not isinstance(value, bool)},
         clamped=bool(budget.get("clamp")),
         n_diverged=len(group) - len(ended),
         command=command_of(first) if was_run else None,
@@ -255,7 +258,7 @@ def _make_setting(group: list[dict[str, Any]]) -> Setting:
     pairs = [(float(entry["epsilon_i"]), float(entry["epsilon_g"])) for entry in config["groups"]]
     groups = {f"ε_I={own:g}, ε_g={fake:g}": f"rmse_at_epsilon_{own:g}_{fake:g}" for own, fake in pairs}
     protects = f"which items: each their own ε, at most {float(budget['epsilon']):g}, profile-level"
-    return replace(setting, levels={}, groups=groups, protects=protects)
+    return replace(setting, budgets={}, groups=groups, protects=protects)
 
 
 def _all_settings(records: Sequence[dict[str, Any]]) -> list[Setting]:
@@ -270,7 +273,10 @@ def _all_settings(records: Sequence[dict[str, Any]]) -> list[Setting]:
 
 
 def _compared(records: Sequence[dict[str, Any]], taken: set[str]) -> list[dict[str, Any]]:
-    """Return the comparisons in the runs' records, except those whose key is in `taken`, as records without a curve."""
+    """Return the comparisons in the runs' records, as records without a curve.
+
+    A comparison is left out if its setting was also run by itself, so that `taken` contains its `_setting_key`.
+    """
     found = []
     for record in records:
         for protocol, entry in record.get("comparisons", {}).items():

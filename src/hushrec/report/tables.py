@@ -1,5 +1,6 @@
 """The table of a study as rows of text, for a terminal or a page, and sentences that compare with the best baseline."""
 
+import math
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -15,6 +16,7 @@ NAMES = {
     "private_popularity": "most popular, by the released counts",
     "random": "random order",
 }
+NOT_PERSONAL = "not a personal model"
 
 
 @dataclass(frozen=True)
@@ -25,8 +27,9 @@ class Row:
     values: list[str]  # one cell per metric
     gap: str  # difference from the best baseline; for errors, a negative gap is better
     protects: str  # what the budget protects
-    baseline: bool  # whether the row is a baseline or a peer
-    better: bool  # whether a setting beats the best baseline
+    baseline: bool = False  # whether the row is a baseline or a peer
+    better: bool = False  # whether a setting beats the best baseline
+    mean: float = math.nan  # of the study's main metric; NaN if the row has none
 
     @property
     def cells(self) -> list[str]:
@@ -40,9 +43,9 @@ def header(study: Study) -> list[str]:
 
 
 def measures(study: Study) -> list[str]:
-    """Return the names of the metrics that all settings of the study have.
+    """Return the names of the metrics that all settings of the study have or, if every setting diverged, all baselines.
 
-    If every setting diverged, return those that all baselines have. Metrics of single budget groups are left out.
+    If people have different budgets, the metrics of each group of people with the same budget are left out.
     """
     tables = [setting.metrics for setting in study.settings] or list(study.baselines.values())
     groups = {measure for setting in study.settings for measure in setting.groups.values()}
@@ -69,43 +72,30 @@ def study_rows(study: Study, shown: list[str] | None = None) -> list[Row]:
     metrics to show, by default all metrics of the study.
     """
     shown = measures(study) if shown is None else shown
-    rows = [_setting_row(study, setting, shown) for setting in study.settings]
-    rows += [row for setting in study.settings for row in _group_rows(study, setting, shown)]
+    rows = [_row(study, shown, one.label, one.metrics, one.protects, better=study.beats(one)) for one in study.settings]
+    for setting in study.settings:
+        for group, measure in setting.groups.items():
+            own = {study.measure: setting.metrics[measure]}
+            rows.append(_row(study, shown, f"{setting.label}: people at {group}", own, setting.protects))
     for name, numbers in study.baselines.items():
-        rows.append(_baseline_row(study, baseline_name(name), numbers, shown, "not a personal model"))
+        rows.append(_row(study, shown, baseline_name(name), numbers, NOT_PERSONAL, baseline=True))
     for name, numbers in study.peers.items():
-        rows.append(_baseline_row(study, name, numbers, shown, "nothing: all ratings in one place"))
-    ordered = [row for _, row in sorted(rows, key=lambda pair: -pair[0] if study.larger_is_better else pair[0])]
+        rows.append(_row(study, shown, name, numbers, "nothing: all ratings in one place", baseline=True))
+    rows.sort(key=lambda row: -row.mean if study.larger_is_better else row.mean)
     for name, numbers in study.of_lists.items():
-        cells = _cells(numbers, shown)
-        ordered.append(Row(baseline_name(name), cells, "", "not a personal model", baseline=True, better=False))
-    return ordered + [
-        Row(setting.label, ["diverged"] * len(shown), "", setting.protects, baseline=False, better=False)
-        for setting in study.diverged
-    ]
+        rows.append(_row(study, shown, baseline_name(name), numbers, NOT_PERSONAL, baseline=True))
+    return rows + [Row(one.label, ["diverged"] * len(shown), "", one.protects) for one in study.diverged]
 
 
-def _setting_row(study: Study, setting: Setting, shown: list[str]) -> tuple[float, Row]:
-    mean, cells, better = setting.mean(study.measure), _cells(setting.metrics, shown), study.beats(setting)
-    return mean, Row(setting.label, cells, _gap(study, mean), setting.protects, baseline=False, better=better)
-
-
-def _baseline_row(
-    study: Study, name: str, numbers: dict[str, list[float]], shown: list[str], protects: str
-) -> tuple[float, Row]:
-    """Return the mean of the study's metric and the row of a baseline or a peer; `numbers` has its metrics by split."""
-    mean = fmean(numbers[study.measure])
-    return mean, Row(name, _cells(numbers, shown), _gap(study, mean), protects, baseline=True, better=False)
-
-
-def _group_rows(study: Study, setting: Setting, shown: list[str]) -> list[tuple[float, Row]]:
-    """Return the mean metric and the table row of each budget group of a setting; empty without groups."""
-    rows = []
-    for group, measure in setting.groups.items():
-        mean, name = setting.mean(measure), f"{setting.label}: people at {group}"
-        cells = _cells({study.measure: setting.metrics[measure]}, shown)
-        rows.append((mean, Row(name, cells, _gap(study, mean), setting.protects, baseline=False, better=False)))
-    return rows
+def _row(
+    study: Study, shown: list[str], name: str, numbers: dict[str, list[float]], protects: str, **more: bool
+) -> Row:
+    """Return the row of the metrics `numbers`, which have one number per split; `more` are other fields of `Row`."""
+    values, mean, gap = _cells(numbers, shown), math.nan, ""
+    if study.measure in numbers:
+        mean = fmean(numbers[study.measure])
+        gap = _gap(study, mean)
+    return Row(name, values, gap, protects, mean=mean, **more)
 
 
 def _cells(numbers: dict[str, list[float]], shown: list[str]) -> list[str]:

@@ -20,6 +20,8 @@ class Attack(Protocol):
     - value: a rating per item
     - model: a vector parallel to the person's user vector
     - metadata: one number that increases with the guessed quantity, such as the number of ratings
+
+    Attacks on attributes and linkage attacks are scored in other ways, and have other methods than `guess`.
     """
 
     @property

@@ -151,12 +151,15 @@ class StepsOfTheVector(OfErrors):
 
 @dataclass(frozen=True)
 class OppositeDirections(Existence):
-    """An attack on model `bpr`, whose gradients point along the user vector for rated items, otherwise against it."""
+    """An attack on model `bpr`, whose gradients point along the user vector for rated items, otherwise against it.
+
+    The direction of the user vector is taken from the reports (`audit.rank_one`); `Trace` fixes its sign.
+    """
 
     models = ("bpr",)
     name: str = "opposite directions"
-    claim: str = "SD-BPRMF hides which items are rated"
-    last_only: bool = False  # use only the last report, not the signs of all
+    claim: str = "sdcf with model bpr hides which items are rated"
+    last_only: bool = False  # use the last report alone; otherwise add up the evidence of all reports
 
     def guess(self, observation: Observation) -> FloatArray:
         scores = np.zeros((observation.n_victims, observation.terms.n_items))
@@ -169,7 +172,11 @@ class OppositeDirections(Existence):
 
 @dataclass(frozen=True)
 class PartnersOfPairs(Existence):
-    """An attack like `OppositeDirections` that also scores items never reported (see `audit.partners`)."""
+    """An attack like `OppositeDirections` that also scores items never reported.
+
+    Model `bpr` learns from pairs of a rated and an unrated item. The gradient of the unrated item reveals the score of
+    the rated item of its pair, which need not be reported itself (see `audit.partners`).
+    """
 
     models = ("bpr",)
     selects = True

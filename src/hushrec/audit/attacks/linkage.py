@@ -21,7 +21,7 @@ class LinkRounds:
 
     name: str = "linkage of rounds"
     target: str = "metadata"
-    claim: str = "none: messages carry names; this is what leaving them out would be worth"
+    claim: str = "none: messages carry names; the finding says how well anonymous messages could be linked"
 
     def applies_to(self, observation: Observation) -> bool:
         return observation.n_victims > 1 and all(len(trace.parts) > 1 for trace in observation.traces)
@@ -46,7 +46,7 @@ class LinkEnrolments:
 
     name: str = "linkage after re-enrolment"
     target: str = "metadata"
-    claim: str = "none: new bits are paid for once more; nothing says that they make a new person"
+    claim: str = "none: new bits cost the budget again; that nobody can link the two enrolments is not claimed"
 
     def scores(self, before: Observation, after: Observation) -> FloatArray:
         """Return the log-likelihood ratio that a new device (row) and one that left (column) have the same owner."""

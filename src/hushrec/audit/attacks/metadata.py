@@ -14,12 +14,13 @@ from hushrec.audit.selection import likeliest_count
 class CountFromSelections(OnRuns):
     """An attack that guesses the number of ratings from how often each item is reported.
 
-    With random selection it is the likeliest number, otherwise the number of items that are in every report.
+    With random selection, the guess is the number of ratings under which these frequencies are most likely. Otherwise
+    it is the number of items that are in every report.
     """
 
     name: str = "count from selections"
     target: str = "metadata"
-    claim: str = "none for h; with a profile cap, the number of ratings is covered by epsilon_p"
+    claim: str = "none; with a profile cap, the number of ratings is covered by epsilon_p"
 
     def guess(self, observation: Observation) -> FloatArray:
         counts, selection = observation.selection_counts, observation.protocol.selection

@@ -13,7 +13,11 @@ WEIGHT_OF_PULLS = 0.3  # the choice of items says more about a person than the r
 
 @dataclass(frozen=True)
 class PersonFromReports:
-    """An attack that guesses attributes by kernel ridge regression, from the estimates of module `crowd`."""
+    """An attack that guesses attributes (gender, age, occupation) of people from their last reports.
+
+    It compares people by the items that they probably rated, as estimated in module `crowd`, and learns from people
+    with known attributes by kernel ridge regression.
+    """
 
     name: str = "a few uploads"
     target: str = "person"

@@ -30,7 +30,7 @@ class OneReport(OnRuns):
         for row, trace in zip(ratings, observation.traces, strict=True):
             if trace.parts:
                 last = Trace(trace.parts[-1:])
-                row[:] = read_last_report(last, observation.protocol, observation.terms, observation.levels)
+                row[:] = read_reports(last, observation.protocol, observation.terms, observation.levels)
         return ratings
 
 
@@ -52,7 +52,10 @@ class AllReports(OnRuns):
 
 @dataclass(frozen=True)
 class GridRatings(AllReports):
-    """An attack on protocols with random selection: a rating has one of few values, and the same in every round."""
+    """An attack on protocols with random selection: for each item it returns the level that fits all its reports best.
+
+    A level is one of the few values that a rating can take.
+    """
 
     selects = True
     name: str = "consistent ratings"
@@ -75,7 +78,10 @@ class GuessedByTaste(GridRatings):
 
 
 def likeliest_ratings(noisy: FloatArray, epsilon: float, levels: RatingLevels) -> FloatArray:
-    """Return the likeliest true rating behind each noisy one (Laplace, `epsilon`); the mean on a continuous scale."""
+    """Return the likeliest true rating behind each rating with Laplace noise; `epsilon` is the budget of the noise.
+
+    On a continuous scale (`levels.continuous`), return the posterior mean instead.
+    """
     odds = np.log(levels.shares) - epsilon / (HIGHEST - LOWEST) * np.abs(noisy[..., None] - levels.values)
     if levels.continuous:
         return np.asarray(softmax(odds, axis=-1) @ levels.values)
@@ -85,8 +91,11 @@ def likeliest_ratings(noisy: FloatArray, epsilon: float, levels: RatingLevels) -
 VALUE: tuple[Attack, ...] = (OneReport(), AllReports(), GridRatings(), GuessedByTaste())
 
 
-def read_last_report(trace: Trace, protocol: GradientProtocol, terms: Terms, levels: RatingLevels) -> FloatArray:
-    """Return the ratings recovered from the last report or, with random selection, all reports; NaN for no guess."""
+def read_reports(trace: Trace, protocol: GradientProtocol, terms: Terms, levels: RatingLevels) -> FloatArray:
+    """Return the ratings that one person's reports reveal, `(n_items,)`; NaN for items that are not reported.
+
+    With random selection, all reports are used. Otherwise the last one suffices, because it holds every rated item.
+    """
     if protocol.selection is not None:
         return recover_ratings(trace, protocol, terms, levels=levels).ratings
     part, ratings = trace.parts[-1], np.full(terms.n_items, np.nan)

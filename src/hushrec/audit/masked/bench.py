@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from hushrec.audit.devices import Clock, People
 from hushrec.audit.findings import Finding
 from hushrec.audit.masked import pairs
 from hushrec.audit.masked.attributes import attack_attributes, attack_timing
@@ -15,7 +14,7 @@ from hushrec.audit.masked.people import attack_people
 from hushrec.audit.masked.poisoning import attack_integrity
 from hushrec.audit.masked.sums import watch
 from hushrec.audit.masked.watched import Watched, label_of, owners
-from hushrec.audit.run import USUAL, Audit, Outcome, Progress, Task, check_people, describe, silent
+from hushrec.audit.run import Audit, Column, Outcome, Progress, attack_columns, describe, silent
 from hushrec.data.ratings import Ratings
 from hushrec.simulation.run import task_problem
 from hushrec.simulation.settings import Settings
@@ -37,15 +36,9 @@ STEPS: tuple[tuple[str, Callable[[Watched], list[Finding]]], ...] = (
 )
 
 
-def attack_masked(
-    ratings: Ratings,
-    settings: Settings,
-    n_victims: int,
-    people: People | None,
-    clock: Clock | None,
-    progress: Progress = silent,
-) -> Outcome:
-    """Train once and attack the run; return the findings, and the other entries of the audit's record of this run."""
+def attack_masked(column: Column, progress: Progress = silent) -> Outcome:
+    """Train with one budget and attack the run; return the findings, and other entries of the record of this run."""
+    ratings, settings, n_victims, people, clock = column
     label, steps = label_of(settings), len(STEPS) + 1
     progress(label, "training", 0, steps)
     task = settings.make_task(ratings)
@@ -81,30 +74,12 @@ def masked_settings(model: str | None, epsilon: float | None, seed: int) -> list
     return [Settings(protocol="masked", model=model, epsilon=one, seed=seed) for one in chosen]
 
 
-def run_masked(task: Task) -> Outcome:
-    """Audit one budget in a worker process, without progress messages."""
-    return attack_masked(*task)
-
-    return attack_masked(*task)
-
-
-def audit_masked(
-    ratings: Ratings,
-    settings: list[Settings],
-    *,
-    n_victims: int | None = None,
-    people: People | None = None,
-    clock: Clock | None = None,
-    progress: Progress | None = None,
-    run_all: Callable[[list[Task]], list[Outcome]] | None = None,
-) -> Audit:
-    """Attack `masked` with every budget of `settings`; the other arguments are those of `audit.run.audit`."""
+def audit_masked(ratings: Ratings, settings: list[Settings], **arguments: Any) -> Audit:
+    """Attack `masked` with every budget of `settings`; `arguments` are the keyword arguments of `attack_columns`."""
     first = settings[0]
     counts = task_problem(first.make_task(ratings), first).rated_counts
     n_people = int((counts >= FEWEST_RATINGS).sum())
-    n_victims = check_people(n_people, min(USUAL, n_people // 2) if n_victims is None else n_victims)
-    tasks: list[Task] = [(ratings, chosen, n_victims, people, clock) for chosen in settings]
-    outcomes = run_all(tasks) if run_all else [attack_masked(*task, progress or silent) for task in tasks]
+    n_victims, outcomes = attack_columns(attack_masked, ratings, settings, n_people, **arguments)
     columns = {label_of(chosen): chosen for chosen in settings}
     about = {
         **describe(ratings, columns, n_victims),

@@ -25,12 +25,15 @@ CELLS = 256  # number of values of the leading byte of a number
 
 
 class SeenCohort(NamedTuple):
-    """One attempt of a round: what the server sees, and each device's secrets (for attacks with collusion only)."""
+    """One attempt of a round: what the server sees, and each device's secrets (for attacks with collusion only).
+
+    The lists have one entry per device, in the order of the roster.
+    """
 
     roster: Roster
-    tables: list[Table]
-    total: Table
-    pairings: list[Pairing]
+    tables: list[Table]  # masked
+    total: Table  # the sum of all tables, without masks
+    pairings: list[Pairing]  # with which neighbours each device shares masks
     secrets: list[Secrets]
 
 

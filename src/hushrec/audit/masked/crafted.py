@@ -12,13 +12,15 @@ MIDDLE = 3.0  # middle of the scale 1 to 5; residuals below and above it have op
 
 
 def aim_at(table: Any, item: int) -> Any:
-    """Return `table` with weight 0 for all items except `item`, which gets the largest weight that devices accept.
+    """Return a copy of `table` that makes a device's report reveal as much as possible about its rating of `item`.
 
-    A device multiplies its row of an item by the item's weight before it clips a bias, factor or audience block. In
-    these blocks only the row of `item` is then not zero, and its norm is the clip. Under model `gp`, item rows of zeros
-    remove the person's taste from the residuals. Offsets in the middle of the scale give low and high ratings residuals
-    of opposite signs, so that the bias blocks for a rating of 1 and of 5 differ by twice the clip, and so do the factor
-    blocks.
+    The weights of all items are 0, except that of `item`, which is the largest that devices accept. A device multiplies
+    its row of an item by the item's weight before it clips a bias, factor or audience block. In these blocks only the
+    row of `item` is then not zero, and its norm is the clip.
+
+    Under model `gp` there are two more changes. Item rows of zeros remove the person's taste from the residuals.
+    Offsets in the middle of the scale give low and high ratings residuals of opposite signs, so that the bias blocks
+    for a rating of 1 and of 5 differ by twice the clip, and so do the factor blocks.
     """
     one = np.zeros(table.n_items)
     one[item] = LARGEST_ENTRY

@@ -26,9 +26,9 @@ COLLUDING = 0.1  # fraction of colluding devices for which the noise is sized
 class Unit(NamedTuple):
     """The unit of a claimed ε: it defines which two inputs of a device are compared."""
 
-    words: str
+    words: str  # for the claim of a finding
     budget: str  # key of the claimed ε in `Watched.budget`
-    factor: float  # largest distance between a block of one input and that of the other, in clips
+    factor: float  # the tables of the two inputs differ by at most this many clips in each block
     suffix: str  # of the metric's name, because ε of different units must not be compared
 
 
@@ -92,7 +92,10 @@ def measure_noise(run: Watched) -> list[Finding]:
 
 
 def variance_ratio(squares: float, numbers: int) -> tuple[float, Interval]:
-    """Return the ratio of measured to claimed variance of `numbers` draws, and its interval, from Σ draw²/variance."""
+    """Return the ratio of measured to claimed variance of some draws, and its confidence interval.
+
+    `squares` is the sum of draw² / claimed variance over all draws, and `numbers` the number of draws.
+    """
     most, least = chi2.ppf(1 - trials.ERROR, numbers), chi2.ppf(trials.ERROR, numbers)
     return squares / numbers, (float(squares / most), float(squares / least))
 
@@ -133,7 +136,8 @@ def attack_ratings(run: Watched) -> list[Finding]:
 def _crafted(run: Watched) -> list[Finding]:
     """Return lower bounds on ε for one rating of a victim, under a public table crafted for the rated item.
 
-    The two inputs have 1 or 5 stars for the item. If the model does not predict ratings, they have the item or not.
+    The two inputs have 1 and 5 stars for the item. If the model does not predict ratings, one input contains the item
+    and the other does not.
     """
     items, values = run.problem.profile(run.victims[run.longest])
     position = int(run.draws(14).integers(len(items)))

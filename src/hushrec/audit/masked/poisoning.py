@@ -69,7 +69,7 @@ class Promotion:
     liars: IntArray = field(repr=False)  # the promoters
     honest: IntArray = field(repr=False)
     target: int  # the item
-    counts: bool = True  # whether own tables raise the item's count as well, which helps its rank but not its rating
+    counts: bool = True  # whether tables that promoters write also raise the item's count: helps its rank alone
 
     def train(self, write: Write) -> Predictor:
         """Train with promoters, whose integers `write` computes in every round, and return the predictor."""

@@ -119,7 +119,7 @@ def _mu_error(mu: float, trials: int) -> float:
 
 
 def epsilon_of_scores(scores: Scores, delta: float) -> float:
-    """Return a lower bound on ε at this δ, if the scores are normal; without noise, that of `epsilon_counted`."""
+    """Return a lower bound on ε at this δ that assumes normal scores; without noise, return `epsilon_counted`."""
     found, _ = measured_mu(scores)
     if found == math.inf:
         return epsilon_counted(scores, delta)
@@ -160,10 +160,11 @@ def tell_coins(
 
     A coin decided which of two inputs a canary's device had. `canaries` holds the difference of the tables of the two
     inputs, and `coins` is True where the sums contain this difference. If the second input is a device that sends
-    zeros, the difference is the canary's tables. Only the third of the coins with the clearest evidence is guessed. By
-    Theorem 5.2 of [Steinke2023], the number of correct guesses is stochastically at most Binomial(guesses, e^ε/(1 +
-    e^ε)), except with probability 2 · canaries · δ. This probability is subtracted from the error probability `ERROR`
-    of the lower bound, of which at least a tenth is kept.
+    zeros, the difference is the canary's tables. One in three coins is guessed: those with the clearest evidence.
+
+    By Theorem 5.2 of [Steinke2023], the number of correct guesses is stochastically at most Binomial(guesses, e^ε/(1 +
+    e^ε)), except with probability 2 · canaries · δ. The bound on ε is wrong with probability `ERROR` at most. It is
+    computed with `ERROR` minus this probability, but with no less than a tenth of `ERROR`.
     """
     lead = coin_leads(run, canaries, coins)
     guessed = np.argsort(-np.abs(lead), kind="stable")[: max(1, int(GUESSED * len(canaries)))]
