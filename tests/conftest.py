@@ -36,6 +36,7 @@ LONGEST = (
     "test_engine_cpu",
     "test_data_readers",
     "test_audit_leaks",
+    "test_demo",
     "test_readme",
 )
 

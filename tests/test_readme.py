@@ -30,6 +30,16 @@ def same(found: str, printed: str, tolerance: float) -> bool:
     return words[0] == words[1] and numbers[0] == pytest.approx(numbers[1], abs=tolerance)
 
 
+def generator_of_pages() -> ModuleType:
+    """docs/generate.py as a module."""
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def commands() -> list[str]:
     """Every command of README, in order, without remarks."""
     blocks = re.findall(r"```console\n(.*?)```", README, re.DOTALL)
@@ -41,12 +51,7 @@ def commands() -> list[str]:
 @pytest.fixture(scope="module")
 def generator() -> ModuleType:
     """docs/generate.py as a module."""
-    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return generator_of_pages()
 
 
 def test_the_librarys_example_prints_what_readme_says() -> None:
@@ -98,16 +103,6 @@ def test_the_result_on_movielens_is_what_its_command_gives(data_dir: Path) -> No
     assert record["metrics"]["rmse"] == pytest.approx(masked, abs=0.003)
     assert record["baselines"]["bias"]["rmse"] == pytest.approx(bias, abs=0.0006)
     assert record["budget"]["epsilon"] == 8
-
-
-def test_the_demos_output_in_the_docs_is_the_demos_output(generator: ModuleType, tmp_path: Path) -> None:
-    """All words, and all numbers to ±0.03; `make docs` brings it up to date."""
-    found = generator.demo_output(tmp_path)
-    assert max(map(len, found.splitlines())) <= 80
-    page = generator.FIRST_HOUR.read_text("utf-8")
-    shown = page.partition(generator.START)[2].partition(generator.END)[0]
-    assert same(f"```text\n{found}\n```", shown, 0.03), found
-    assert (tmp_path / "hushrec-demo" / "report.html").is_file()
 
 
 def test_the_page_of_commands_is_not_stale(generator: ModuleType) -> None:
