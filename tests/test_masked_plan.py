@@ -46,15 +46,6 @@ def test_a_round_refuses_two_blocks_of_one_name() -> None:
         Round(())
 
 
-def test_a_plan_prints_as_a_table() -> None:
-    """One line per block under a heading."""
-    lines = str(Plan((Round((COUNTS,)), Round((BIAS,))))).splitlines()
-    assert [line.split() for line in lines[1:]] == [
-        ["1", "counts", "3", "8", "25.0%"],
-        ["2", "bias", "3", "×", "1", "5", "75.0%"],
-    ]
-
-
 def test_the_length_of_the_catalogue_chooses_no_plan() -> None:
     """Items that nobody rates cost nothing, so that more of them are no reason to learn less."""
     for mu in (0.24, 0.84, 1.53):

@@ -120,8 +120,8 @@ def test_the_missing_squares_of_a_checkerboard_are_found(protocol):
     ("changes", "sentence"),
     [
         ({"rounds": 0}, "rounds must be at least 1, got 0"),
-        ({"step": 0.0}, "step must be positive and finite"),
-        ({"reports_per_client": 20.0}, "reports_per_client must be above 0 and below the number of items, 20, got 20"),
+        ({"step": 0.0}, "step .*must be positive and finite"),
+        ({"reports_per_client": 20.0}, "reports_per_client must be above 0 and below"),
         ({"protocols": [SDCF, SDCF]}, "protocols must hold one entry"),
     ],
 )

@@ -72,6 +72,12 @@ class ParameterError(HushrecError, ValueError):
     code = "parameter"
 
 
+def require(holds: bool, name: str, must: str, given: object, advice: str = "") -> None:
+    """Raise `ParameterError` unless `holds`; the message is "`name` must be `must`, got `given`.", and the advice."""
+    if not holds:
+        raise ParameterError(f"{name} must be {must}, got {given}.{' ' if advice else ''}{advice}")
+
+
 class ImpossibleBudget(ParameterError):
     """No selection probabilities exist for this budget; `smallest_epsilon_p` is the smallest ε_P for which some do."""
 

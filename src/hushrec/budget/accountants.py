@@ -121,7 +121,7 @@ class SelectionAccountant(Accountant):
         )
 
     def spent(self) -> float:
-        """Return the cost of the selections sent so far: Σ over epochs of min(Σ epsilon_i, epsilon_p)."""
+        """Return the cost of the selections so far: the sum over permanent epochs of min(Σ epsilon_i, epsilon_p)."""
         return self.closed_spent + min(self.epoch_sent, self.epoch_epsilon)
 
     def item_level(self) -> float:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from hushrec.arrays import FloatArray
-from hushrec.errors import ParameterError
+from hushrec.errors import ParameterError, require
 
 
 class Event(Protocol):
@@ -34,7 +34,7 @@ class PermanentDraw:
     capped: bool
 
     def __post_init__(self) -> None:
-        _set_positive(self, "epsilon")
+        _set_epsilon(self)
         if not self.n_protected >= 1:
             raise ParameterError("n_protected must be at least 1: a device without ratings draws no permanent bits.")
         object.__setattr__(self, "n_protected", int(self.n_protected))
@@ -50,7 +50,7 @@ class SelectionSent:
     epsilon: float
 
     def __post_init__(self) -> None:
-        _set_positive(self, "epsilon")
+        _set_epsilon(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class RatingsPerturbed:
     epsilon: float
 
     def __post_init__(self) -> None:
-        _set_positive(self, "epsilon")
+        _set_epsilon(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +153,7 @@ def as_number(name: str, value: Any) -> float:
         ) from None
 
 
-def _set_positive(event: object, name: str) -> None:
-    value = as_number(name, getattr(event, name))
-    if not 0 < value < math.inf:
-        raise ParameterError(f"{name} must be positive and finite, got {value}.")
-    object.__setattr__(event, name, value)
+def _set_epsilon(event: Any) -> None:
+    epsilon = as_number("epsilon", event.epsilon)
+    require(0 < epsilon < math.inf, "epsilon", "positive and finite", epsilon)
+    object.__setattr__(event, "epsilon", epsilon)

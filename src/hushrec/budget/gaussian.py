@@ -19,7 +19,7 @@ from fractions import Fraction
 
 from scipy.special import log_ndtr
 
-from hushrec.errors import ParameterError
+from hushrec.errors import ParameterError, require
 
 SMALLEST_SHARE_VARIANCE = 16  # V, in squared grid units: a share has a deviation of at least 4 grid units
 SMOOTHING_VARIANCE = 8  # subtracted from the variance of the discrete sum when it is priced, in squared grid units
@@ -32,8 +32,8 @@ def epsilon_of_mu(mu: float, delta: float) -> float:
 
     ε is found by bisection below μ²/2 + μ √(2 ln(1/δ)), which is always large enough. It is infinite if μ is infinite.
     """
-    _require(mu >= 0, "mu", "at least 0", mu)
-    _require(0 < delta < 1, "delta", "above 0 and below 1", delta)
+    require(mu >= 0, "mu", "at least 0", mu)
+    require(0 < delta < 1, "delta", "above 0 and below 1", delta)
     if mu == 0 or mu == math.inf:
         return mu
     if _log_delta(mu, 0.0) <= math.log(delta):
@@ -44,8 +44,8 @@ def epsilon_of_mu(mu: float, delta: float) -> float:
 
 def mu_of_epsilon(epsilon: float, delta: float) -> float:
     """Return the largest μ that (ε, δ) allows, rounded down: the inverse of `epsilon_of_mu`."""
-    _require(epsilon >= 0, "epsilon", "at least 0", epsilon)
-    _require(0 < delta < 1, "delta", "above 0 and below 1", delta)
+    require(epsilon >= 0, "epsilon", "at least 0", epsilon)
+    require(0 < delta < 1, "delta", "above 0 and below 1", delta)
     if epsilon == math.inf:
         return math.inf
     exceeds: Callable[[float], bool] = lambda mu: _log_delta(mu, epsilon) > math.log(delta)  # noqa: E731
@@ -109,8 +109,8 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     the function solves it for ε and minimizes over α. The result is larger than that of `epsilon_of_mu`, and is printed
     beside it as a second bound, because it follows from published theorems alone.
     """
-    _require(rho >= 0, "rho", "at least 0", rho)
-    _require(0 < delta < 1, "delta", "above 0 and below 1", delta)
+    require(rho >= 0, "rho", "at least 0", rho)
+    require(0 < delta < 1, "delta", "above 0 and below 1", delta)
     if rho == 0 or rho == math.inf:
         return rho
 
@@ -143,9 +143,9 @@ class Cohort:
     corrupt: float = 0.0
 
     def __post_init__(self) -> None:
-        _require(self.devices >= 1, "devices", "at least 1", self.devices)
-        _require(0 < self.survivors <= 1, "survivors", "above 0 and at most 1", self.survivors)
-        _require(0 <= self.corrupt < 1, "corrupt", "at least 0 and below 1", self.corrupt)
+        require(self.devices >= 1, "devices", "at least 1", self.devices)
+        require(0 < self.survivors <= 1, "survivors", "above 0 and at most 1", self.survivors)
+        require(0 <= self.corrupt < 1, "corrupt", "at least 0 and below 1", self.corrupt)
         if self.honest < 1:
             raise ParameterError(
                 f"a cohort must have at least 1 honest device, got {self.smallest} survivors of which "
@@ -174,9 +174,9 @@ def share_variance(norm_squared: int, mu: float, share: float, cohort: Cohort) -
     V is an integer of squared grid units: the smallest from 16 on with hV − 8 ≥ Δ²/(share · μ²), for h = cohort.honest
     and Δ² = `norm_squared`. V is 0 for a run without noise (μ = ∞).
     """
-    _require(norm_squared >= 1, "norm_squared", "at least 1", norm_squared)
-    _require(mu > 0, "mu", "above 0", mu)
-    _require(0 < share <= 1, "share", "above 0 and at most 1", share)
+    require(norm_squared >= 1, "norm_squared", "at least 1", norm_squared)
+    require(mu > 0, "mu", "above 0", mu)
+    require(0 < share <= 1, "share", "above 0 and at most 1", share)
     if mu == math.inf:
         return 0
     needed = norm_squared / (Fraction(mu) ** 2 * Fraction(share)) + SMOOTHING_VARIANCE
@@ -188,23 +188,23 @@ def block_mu_squared(norm_squared: int, variance: int, honest: int) -> float:
 
     The cost is 0 if `norm_squared` is 0, else infinite if the variance is below `SMALLEST_SHARE_VARIANCE`.
     """
-    if norm_squared == 0:
-        return 0.0
-    if variance < SMALLEST_SHARE_VARIANCE:
-        return math.inf
-    return math.nextafter(norm_squared / (honest * variance - SMOOTHING_VARIANCE), math.inf)
+    return _block_cost(norm_squared, variance, honest * variance - SMOOTHING_VARIANCE)
 
 
 def block_rho(norm_squared: int, variance: int, honest: int) -> float:
     """Return the cost of one block in zCDP: ρ = norm_squared/(2 · honest · variance), rounded up [Canonne2020].
 
-    The cost is 0 if `norm_squared` is 0, else infinite if the variance is below `SMALLEST_SHARE_VARIANCE`.
+    The cost is 0 or infinite in the same cases as that of `block_mu_squared`.
     """
+    return _block_cost(norm_squared, variance, 2 * honest * variance)
+
+
+def _block_cost(norm_squared: int, variance: int, divisor: int) -> float:
     if norm_squared == 0:
         return 0.0
     if variance < SMALLEST_SHARE_VARIANCE:
         return math.inf
-    return math.nextafter(norm_squared / (2 * honest * variance), math.inf)
+    return math.nextafter(norm_squared / divisor, math.inf)
 
 
 def summing_distance(variance: int, honest: int) -> float:
@@ -220,7 +220,7 @@ def summing_distance(variance: int, honest: int) -> float:
       probability proportional to exp(−(k − x)²/16), the result is a discrete Gaussian of variance hV, up to a distance
       of 4 θ(8).
     """
-    _require(variance >= SMALLEST_SHARE_VARIANCE, "variance", f"at least {SMALLEST_SHARE_VARIANCE}", variance)
+    require(variance >= SMALLEST_SHARE_VARIANCE, "variance", f"at least {SMALLEST_SHARE_VARIANCE}", variance)
     return 4 * honest * smoothing_error(SMOOTHING_VARIANCE)
 
 
@@ -239,7 +239,7 @@ def own_fraction(own_epsilon: float, epsilon: float, delta: float) -> float:
     `own_epsilon` is the person's own budget, `epsilon` that of the run, both at `delta`. The factor is 1 if
     `own_epsilon` is at least `epsilon`, and 0 if `own_epsilon` is 0: the device then sends zeros.
     """
-    _require(own_epsilon >= 0, "own_epsilon", "at least 0", own_epsilon)
+    require(own_epsilon >= 0, "own_epsilon", "at least 0", own_epsilon)
     if own_epsilon >= epsilon:
         return 1.0
     if own_epsilon == 0:
@@ -253,7 +253,7 @@ def own_fraction(own_epsilon: float, epsilon: float, delta: float) -> float:
 
 def own_norm_squared(norm_squared: int, fraction: float) -> int:
     """Return ⌊fraction² · norm_squared⌋, the largest squared norm of a block whose clip is multiplied by `fraction`."""
-    _require(0 <= fraction <= 1, "fraction", "from 0 to 1", fraction)
+    require(0 <= fraction <= 1, "fraction", "from 0 to 1", fraction)
     return math.floor(Fraction(fraction) ** 2 * norm_squared)
 
 
@@ -278,8 +278,3 @@ def require_delta(delta: float, devices: int) -> None:
 def _decimal(fraction: float) -> Fraction:
     """Return the nearest fraction with a denominator up to 10⁶: 7/100 for the float 0.07, so that ⌈0.07 · 100⌉ is 7."""
     return Fraction(fraction).limit_denominator(10**6) or Fraction(fraction)
-
-
-def _require(holds: bool, name: str, must: str, given: float) -> None:
-    if not holds:
-        raise ParameterError(f"{name} must be {must}, got {given}.")

@@ -12,7 +12,7 @@ from typing import Any
 
 from hushrec.budget.accountants import ACCOUNTANTS, Accountant
 from hushrec.budget.events import Event, as_number
-from hushrec.errors import BudgetExceeded, LedgerError, ParameterError, UnknownEvent
+from hushrec.errors import BudgetExceeded, LedgerError, ParameterError, UnknownEvent, require
 
 RECORD_VERSION = 2
 _SLACK = 1 + 1e-12  # so that 0.1 + 0.1 + 0.1 fits into a limit of 0.3
@@ -140,6 +140,5 @@ def _as_stored(accountant: type[Accountant], stored: Mapping[str, Any]) -> dict[
 def _checked_limit(unit: str, value: float) -> float:
     name = limit_name(unit)
     limit = as_number(name, value)
-    if not 0 <= limit < math.inf:
-        raise ParameterError(f"{name} must be finite and not negative, got {limit}.")
+    require(0 <= limit < math.inf, name, "finite and not negative", limit)
     return limit

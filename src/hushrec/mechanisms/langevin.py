@@ -3,7 +3,7 @@
 import math
 
 from hushrec.arrays import FloatArray
-from hushrec.errors import ParameterError
+from hushrec.errors import require
 from hushrec.randomness import RandomStream, Shape
 
 
@@ -14,6 +14,5 @@ def langevin_noise(shape: Shape, step_size: float, *, rng: RandomStream) -> Floa
     multiplied by the data weight, which is roughly the number of gradients that all devices send in a round.
     `budget.events.gradient_rho` computes the privacy loss that remains.
     """
-    if not 0 <= step_size < math.inf:
-        raise ParameterError(f"step_size must be finite and not negative, got {step_size}.")
+    require(0 <= step_size < math.inf, "step_size", "finite and not negative", step_size)
     return math.sqrt(step_size) * rng.standard_normal(shape)

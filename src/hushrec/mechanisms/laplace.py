@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from hushrec.arrays import FloatArray
-from hushrec.errors import ParameterError
+from hushrec.errors import ParameterError, require
 from hushrec.randomness import RandomStream
 
 
@@ -23,8 +23,7 @@ def perturb_ratings(
     """
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise ParameterError(f"the rating scale must be finite with low < high, got {low} and {high}.")
-    if not 0 < epsilon < math.inf:
-        raise ParameterError(f"epsilon must be positive and finite, got {epsilon}.")
+    require(0 < epsilon < math.inf, "epsilon", "positive and finite", epsilon)
     if not np.all((ratings >= low) & (ratings <= high)):
         raise ParameterError(f"ratings must lie in [low, high] = [{low}, {high}], the range that sets the noise scale.")
     centered = (rng.random(ratings.shape) - 0.5) + 2.0**-54  # midpoints of the generator's cells, so never ±1/2

@@ -7,7 +7,7 @@ derives the privacy cost of both stages; `budget.calibrate` computes their proba
 import numpy as np
 
 from hushrec.arrays import BoolArray, IntArray
-from hushrec.errors import ParameterError
+from hushrec.errors import ParameterError, require
 from hushrec.randomness import RandomStream
 
 
@@ -21,8 +21,7 @@ def permanent_bits(rated_items: IntArray, n_items: int, prob_randomize: float, *
     A device calls this function once in each permanent epoch (step S2 of docs/data-flow.md). The bits never leave the
     device.
     """
-    if not 0 <= prob_randomize <= 1:
-        raise ParameterError(f"prob_randomize must be in [0, 1], got {prob_randomize}.")
+    require(0 <= prob_randomize <= 1, "prob_randomize", "in [0, 1]", prob_randomize)
     if len(rated_items) and not (rated_items.min() >= 0 and rated_items.max() < n_items):
         raise ParameterError(f"rated_items must be at least 0 and below n_items = {n_items}.")
     bits = np.zeros(n_items, dtype=np.bool_)

@@ -6,10 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class FleetSize:
-    """The measured test RMSE of a run with `devices` devices, and of two baselines for the same people.
-
-    The baselines predict each person's own mean rating (`own_mean`), and the bias model's rating (`bias`).
-    """
+    """The measured test RMSE of a run with `devices` devices, and of two baselines for the same people."""
 
     devices: int
     rmse: float

@@ -15,7 +15,6 @@ from hushrec.arrays import FloatArray, IntArray
 from hushrec.engines.cpu.philox import draw_block
 from hushrec.models import gp
 from hushrec.protocols.masked import blocks
-from hushrec.protocols.masked.evaluation import COUNT_UNIT, LARGEST_SQUARED_ERROR, LEVEL_OFFSET
 from hushrec.protocols.masked.rounding import round_block
 
 # Index of each kind of block in `Codes`. NumPy integers, because Numba would compile anew for each Python integer.
@@ -140,9 +139,7 @@ def _add_taste(items, values, unseen, person, codes, table, stream, given, state
             table.rows[held_items],
             held_values - table.offsets[held_items],
             mean,
-            blocks.level_of(residuals, LEVEL_OFFSET),
-            LARGEST_SQUARED_ERROR,
-            COUNT_UNIT,
+            blocks.level_of(residuals),
         )
         add_block(EVALUATION, entries, items, IN_ORDER, person, codes, stream, given, state, sums)
 

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import expit
 
 from hushrec.budget.calibrate import SelectionProbabilities, calibrate_selection, smallest_epsilon_p
-from hushrec.errors import ParameterError
+from hushrec.errors import require
 from hushrec.protocols.gradient.wording import selection_not_covered, selection_unit
 
 
@@ -30,18 +30,12 @@ class SelectionBudget:
     prior: float = 0.05  # the server's probability, before the first report, that a given item is rated
 
     def __post_init__(self) -> None:
-        if self.rounds < 1:
-            raise ParameterError(f"rounds must be at least 1, got {self.rounds}.")
-        if not 0 < self.prior < 1:
-            raise ParameterError(f"prior must be above 0 and below 1, got {self.prior:g}.")
-        if self.epsilon_g is not None and not self.epsilon_g >= 0:
-            raise ParameterError(f"epsilon_g must be at least 0, got {self.epsilon_g}.")
-        if not 1 <= self.n_rated < self.n_items:
-            raise ParameterError(f"rated must be at least 1 and below items = {self.n_items}, got {self.n_rated}.")
-        if self.profile_cap is not None and not 1 <= self.profile_cap < self.n_items:
-            raise ParameterError(
-                f"profile_cap must be at least 1 and below items = {self.n_items}, got {self.profile_cap}."
-            )
+        require(self.rounds >= 1, "rounds", "at least 1", self.rounds)
+        require(0 < self.prior < 1, "prior", "above 0 and below 1", self.prior)
+        require(self.epsilon_g is None or self.epsilon_g >= 0, "epsilon_g", "at least 0", self.epsilon_g)
+        few = f"at least 1 and below items = {self.n_items}"
+        require(1 <= self.n_rated < self.n_items, "rated", few, self.n_rated)
+        require(1 <= self.n_protected < self.n_items, "profile_cap", few, self.profile_cap)
 
     @property
     def n_protected(self) -> int:
@@ -52,10 +46,6 @@ class SelectionBudget:
         return calibrate_selection(
             self.n_protected, self.n_items, self.reports_per_client, self.epsilon_i, self.epsilon_p
         )
-
-    def smallest_epsilon_p(self) -> float:
-        """Return the smallest epsilon_p with which `probabilities` would succeed."""
-        return smallest_epsilon_p(self.n_protected, self.n_items, self.reports_per_client, self.epsilon_i)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +100,9 @@ def explain_budget(budget: SelectionBudget) -> Meaning:
         epsilon_round=budget.epsilon_i,
         epsilon_all_rounds=spent,
         epsilon_one_rating=spent / budget.n_protected,
-        smallest_epsilon_p=budget.smallest_epsilon_p(),
+        smallest_epsilon_p=smallest_epsilon_p(
+            budget.n_protected, budget.n_items, budget.reports_per_client, budget.epsilon_i
+        ),
         real_errors_outside_fakes=None if budget.epsilon_g is None else -math.expm1(-budget.epsilon_g),
         unit=selection_unit(budget.profile_cap, rounds=""),
         not_covered=selection_not_covered(budget.profile_cap, from_pairs=budget.epsilon_g is None),

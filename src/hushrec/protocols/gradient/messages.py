@@ -11,7 +11,7 @@ from typing import Annotated, Self
 import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
-from hushrec.errors import RemoteProtocolError
+from hushrec.errors import ParameterError, RemoteProtocolError, require
 from hushrec.messages import LARGEST_TABLE, Row, Table, check_whole, crosses, freeze
 
 REPORT = "report"  # the only phase of a round
@@ -44,30 +44,21 @@ class Terms:
 
     def __post_init__(self) -> None:
         check_whole(self, "n_items", "n_factors", "n_side_rows", "max_rounds", "epoch_rounds")
-        if not 1 <= self.n_items <= 10**8 or not 1 <= self.n_factors <= 10**4 or self.max_rounds < 1:
-            raise RemoteProtocolError(
-                "n_items must be from 1 to 100000000, n_factors from 1 to 10000 and max_rounds at least 1,"
-                f" got {self.n_items}, {self.n_factors} and {self.max_rounds}."
-            )
-        if not 0 <= self.n_side_rows <= 10**6:
-            raise RemoteProtocolError(f"n_side_rows must be from 0 to 1000000, got {self.n_side_rows}.")
-        if self.reports_per_client is not None and not 0 < self.reports_per_client < self.n_items:
-            raise RemoteProtocolError(
-                f"reports_per_client must be above 0 and below the number of items, {self.n_items},"
-                f" got {self.reports_per_client}."
-            )
-        if not (0 < self.step < math.inf and 0 < self.data_weight < math.inf and 0 <= self.decay <= 10):
-            raise RemoteProtocolError(
-                "step and data_weight must be positive and finite, and decay from 0 to 10,"
-                f" got {self.step:g}, {self.data_weight:g} and {self.decay:g}."
-            )
-        if self.epoch_rounds is not None and self.epoch_rounds < 1:
-            raise RemoteProtocolError(f"epoch_rounds must be at least 1, got {self.epoch_rounds}.")
+        require(1 <= self.n_items <= 10**8, "n_items", "from 1 to 100000000", self.n_items)
+        require(1 <= self.n_factors <= 10**4, "n_factors", "from 1 to 10000", self.n_factors)
+        require(0 <= self.n_side_rows <= 10**6, "n_side_rows", "from 0 to 1000000", self.n_side_rows)
+        require(self.max_rounds >= 1, "max_rounds", "at least 1", self.max_rounds)
+        require(self.epoch_rounds is None or self.epoch_rounds >= 1, "epoch_rounds", "at least 1", self.epoch_rounds)
+        require(0 < self.step < math.inf, "step", "positive and finite", self.step)
+        require(0 < self.data_weight < math.inf, "data_weight", "positive and finite", self.data_weight)
+        require(0 <= self.decay <= 10, "decay", "from 0 to 10", self.decay)
+        z, must = self.reports_per_client, f"above 0 and below the number of items, {self.n_items}"
+        require(z is None or 0 < z < self.n_items, "reports_per_client", must, z)
         for name in ("user_regularization", "item_regularization"):
             freeze(self, name, np.floating)
             diagonal = getattr(self, name)
             if diagonal.ndim != 1 or not np.all((diagonal >= 0) & (diagonal <= LARGEST_REGULARIZATION)):
-                raise RemoteProtocolError(
+                raise ParameterError(
                     f"{name} must be a one-dimensional array of numbers from 0 to {LARGEST_REGULARIZATION:g}."
                 )
 

@@ -17,7 +17,7 @@ from hushrec.arrays import BoolArray, FloatArray, IntArray
 from hushrec.budget.accountants import gaussian_epsilon
 from hushrec.budget.calibrate import fake_error_bound
 from hushrec.budget.ledger import Ledger
-from hushrec.errors import Diverged, ParameterError
+from hushrec.errors import Diverged, ParameterError, require
 from hushrec.mechanisms.fake_errors import fake_errors
 from hushrec.mechanisms.laplace import perturb_ratings
 from hushrec.models import make_model
@@ -65,24 +65,13 @@ class GradientProtocol(ConfiguredProtocol):
         `data_weight` is the number of these devices times `reports_per_client`, because the server must not know the
         number of ratings. In other protocols `data_weight` is the number of ratings.
         """
-        model, step, rounds = fleet.model, options["step"], options["rounds"]
-        if rounds < 1:
-            raise ParameterError(f"rounds must be at least 1, got {rounds}.")
-        if not 0 < step < np.inf:
-            raise ParameterError(f"step must be positive and finite, got {step}.")
-        reports_per_client, epoch_rounds = options.get("reports_per_client"), options.get("epoch_rounds")
-        if epoch_rounds is not None and epoch_rounds < 1:
-            raise ParameterError(f"epoch_rounds must be at least 1, got {epoch_rounds}.")
+        model, rounds, reports_per_client = fleet.model, options["rounds"], options.get("reports_per_client")
+        require(rounds >= 1, "rounds", "at least 1", rounds)
         data_weight = float(fleet.n_ratings)
         if self.selection is not None:
             n_active = len(fleet.rated_counts)
             mean_count = float(fleet.rated_counts.sum() / n_active)
             reports_per_client = mean_count if reports_per_client is None else reports_per_client
-            if not 0 < reports_per_client < fleet.n_items:
-                raise ParameterError(
-                    f"reports_per_client must be above 0 and below the number of items, {fleet.n_items},"
-                    f" got {reports_per_client:g}."
-                )
             data_weight = n_active * reports_per_client
             calibrate_devices(selections_of(fleet.protocols), fleet.rated_counts, fleet.n_items, reports_per_client)
         elif reports_per_client is not None:
@@ -97,10 +86,10 @@ class GradientProtocol(ConfiguredProtocol):
             n_side_rows=model.n_side_rows,
             reports_per_client=reports_per_client,
             data_weight=data_weight,
-            step=step,
+            step=options["step"],
             decay=DECAY,
             max_rounds=rounds,
-            epoch_rounds=epoch_rounds,
+            epoch_rounds=options.get("epoch_rounds"),
             user_regularization=model.draw_regularization(rng=rng),
             item_regularization=model.draw_regularization(rng=rng),
         )
@@ -278,8 +267,8 @@ class Isgld(GradientProtocol):
     clamp: bool = False
 
     def __post_init__(self) -> None:
-        if not 0 < self.epsilon < math.inf:
-            raise ParameterError(f"epsilon must be positive and finite, got {self.epsilon}. Choose a value such as 4.")
+        positive = 0 < self.epsilon < math.inf
+        require(positive, "epsilon", "positive and finite", self.epsilon, "Choose a value such as 4.")
 
     def _guarantee(self, spending: Spending) -> dict[str, Any]:
         return {
@@ -316,8 +305,7 @@ class Sdcf(GradientProtocol):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon_p", self.selection.epsilon_p)
-        if self.epsilon_g is not None and not self.epsilon_g >= 0:
-            raise ParameterError(f"epsilon_g must be at least 0, got {self.epsilon_g}.")
+        require(self.epsilon_g is None or self.epsilon_g >= 0, "epsilon_g", "at least 0", self.epsilon_g)
 
     @classmethod
     def network_options(cls, options: Mapping[str, Any], n_items: int, n_devices: int) -> dict[str, Any]:

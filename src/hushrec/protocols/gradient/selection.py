@@ -10,7 +10,7 @@ import numpy.typing as npt
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.budget.calibrate import SelectionProbabilities, calibrate_selection
 from hushrec.budget.events import Event, PermanentDraw
-from hushrec.errors import ParameterError
+from hushrec.errors import require
 from hushrec.mechanisms.randomized_response import instantaneous_items, permanent_bits
 from hushrec.protocols.gradient.messages import Terms
 from hushrec.randomness import RandomStream
@@ -54,12 +54,9 @@ class Selection:
     profile_cap: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("epsilon_i", "epsilon_p"):
-            if not 0 < getattr(self, name) < math.inf:
-                given = getattr(self, name)
-                raise ParameterError(f"{name} must be positive and finite, got {given}. Choose a value such as 4.")
-        if self.profile_cap is not None and self.profile_cap < 1:
-            raise ParameterError(f"profile_cap must be at least 1, got {self.profile_cap}.")
+        for name, epsilon in (("epsilon_i", self.epsilon_i), ("epsilon_p", self.epsilon_p)):
+            require(0 < epsilon < math.inf, name, "positive and finite", epsilon, "Choose a value such as 4.")
+        require(self.profile_cap is None or self.profile_cap >= 1, "profile_cap", "at least 1", self.profile_cap)
 
     def n_protected(self, n_rated: int) -> int:
         """Return the number of ratings for which the selection is calibrated: the profile cap, or else `n_rated`."""
@@ -104,8 +101,7 @@ def calibrate_devices(
     is too large, and `ImpossibleBudget` if no probabilities exist for the budgets of a device.
     """
     for cap in {own.profile_cap for own in selections}:
-        if cap is not None and cap >= n_items:
-            raise ParameterError(f"profile_cap must be below the number of items, {n_items}, got {cap}.")
+        require(cap is None or cap < n_items, "profile_cap", f"below the number of items, {n_items}", cap)
     each = list(selections) * len(rated_counts) if len(selections) == 1 else selections
     return calibrate_selection(
         np.array([own.n_protected(int(count)) for own, count in zip(each, rated_counts, strict=True)]),

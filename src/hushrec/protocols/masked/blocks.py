@@ -9,6 +9,8 @@ import math
 import numpy as np
 from numba import njit
 
+from hushrec.protocols.masked.evaluation import COUNT_UNIT, LARGEST_SQUARED_ERROR, LEVEL_OFFSET
+
 SECOND_MOMENTS = 10.0  # the second half of a curvature block is multiplied by this / C
 
 
@@ -169,10 +171,10 @@ def prior_entries(mean, covariance):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def evaluation_entries(rows, residuals, mean, level, largest, count_unit):  # type: ignore[no-untyped-def]
+def evaluation_entries(rows, residuals, mean, level):  # type: ignore[no-untyped-def]
     """Return three sums over a person's h held-out ratings, with which the server measures accuracy.
 
-    They are Σ (min(e², largest) − 1) for the errors e of the model, the same for the bias model, and count_unit · h.
+    They are Σ (min(e², 9) − 1) for the errors e of the model, the same sum for the bias model, and h/2.
     For a residual y (rating minus item offset) and item row x, the error is y − x · mean in the model, where `mean` is
     the person's taste, and y − level in the bias model, where `level` is the person's bias from `level_of`.
     """
@@ -181,19 +183,19 @@ def evaluation_entries(rows, residuals, mean, level, largest, count_unit):  # ty
         predicted = 0.0
         for k in range(len(mean)):
             predicted += rows[t, k] * mean[k]
-        found[0] += min((residuals[t] - predicted) ** 2, largest) - 1.0
-        found[1] += min((residuals[t] - level) ** 2, largest) - 1.0
-    found[2] = count_unit * len(residuals)
+        found[0] += min((residuals[t] - predicted) ** 2, LARGEST_SQUARED_ERROR) - 1.0
+        found[1] += min((residuals[t] - level) ** 2, LARGEST_SQUARED_ERROR) - 1.0
+    found[2] = COUNT_UNIT * len(residuals)
     return found
 
 
 @njit(cache=True, nogil=True)
-def level_of(residuals, shrinkage):  # type: ignore[no-untyped-def]
-    """Return a person's bias: the sum of h residuals, divided by h + `shrinkage`, which shrinks it for small h.
+def level_of(residuals):  # type: ignore[no-untyped-def]
+    """Return a person's bias: the sum of h residuals, divided by h + 3.2, which shrinks it for small h.
 
     A residual is a rating minus the offset of its item.
     """
     total = 0.0
     for value in residuals:
         total += value
-    return total / (len(residuals) + shrinkage)
+    return total / (len(residuals) + LEVEL_OFFSET)

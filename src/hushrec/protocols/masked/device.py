@@ -8,7 +8,7 @@ from hushrec.arrays import FloatArray, IntArray
 from hushrec.errors import ParameterError, RemoteProtocolError
 from hushrec.protocols.masked.constants import CONSTANTS
 from hushrec.protocols.masked.encoding import Entries
-from hushrec.protocols.masked.evaluation import COUNT_UNIT, LARGEST_SQUARED_ERROR, LEVEL_OFFSET, NO_RATINGS, Held
+from hushrec.protocols.masked.evaluation import NO_RATINGS, Held
 from hushrec.protocols.masked.plan import (
     AUDIENCE,
     BIAS,
@@ -21,8 +21,7 @@ from hushrec.protocols.masked.plan import (
     curvature_of,
 )
 from hushrec.protocols.masked.table import PublicTable
-
-LOWEST, HIGHEST = 1.0, 5.0  # range of ratings on the common scale
+from hushrec.scale import HIGHEST, LOWEST
 
 
 def check_profile(items: IntArray, values: FloatArray, n_items: int) -> None:
@@ -38,7 +37,8 @@ def check_profile(items: IntArray, values: FloatArray, n_items: int) -> None:
 def item_block(block: Block, items: IntArray, entries: FloatArray, scores: FloatArray) -> dict[str, Entries]:
     """Return a device's entries of an item block and of its curvature block, by block name.
 
-    `entries` has the rows of `items` in the item block; `blocks.curvature_entries` explains `scores`.
+    `entries` has the rows of `items` in the item block. Under model `gp` all of them are multiples of the vector
+    `scores`; under model `audience` they are not, and `scores` is the number 1.
     """
     from hushrec.protocols.masked.blocks import curvature_entries, norm_of  # compiled: imported where it is used
 
@@ -105,9 +105,6 @@ def round_entries(
             found[PRIOR] = Entries(block_maths.prior_entries(mean, covariance))
         if EVALUATION in names:
             unseen = held.values - table.offsets[held.items]
-            level = block_maths.level_of(residuals, LEVEL_OFFSET)
-            entries = block_maths.evaluation_entries(
-                table.rows[held.items], unseen, mean, level, LARGEST_SQUARED_ERROR, COUNT_UNIT
-            )
-            found[EVALUATION] = Entries(entries)
+            level = block_maths.level_of(residuals)
+            found[EVALUATION] = Entries(block_maths.evaluation_entries(table.rows[held.items], unseen, mean, level))
     return [found[name] for name in names]

@@ -162,8 +162,8 @@ class DecodedSum(NamedTuple):
     """The noisy sum of one block over the survivors, as real numbers, and the variance of each entry's error."""
 
     values: FloatArray  # (size,)
-    noise_variance: float  # survivors · V γ²
-    rounding_variance: float  # at most survivors · γ²/4
+    noise_variance: float  # survivors · share_variance · grid²
+    rounding_variance: float  # an upper bound: survivors · grid²/4
 
 
 def decode_sum(code: BlockCode, total: Table, survivors: int) -> DecodedSum:
@@ -191,7 +191,8 @@ def split_table(codes: Sequence[BlockCode], table: Table) -> list[Table]:
 def is_plausible(code: BlockCode, total: Table, survivors: int) -> bool:
     """Return whether n = `survivors` honest devices can have this sum of a block: ‖sum‖ ≤ n Δ + √(nV) (√d + 8).
 
-    The noise of honest devices exceeds the last term with probability below exp(−32). A hostile table of arbitrary
+    Δ², V and d are `norm_squared`, `share_variance` and `size` of the code. The noise of honest devices exceeds the
+    last term with probability below exp(−32). A hostile table of arbitrary
     integers makes the sum far longer. The decision uses only the noisy sum, so it costs no budget.
     """
     length = float(np.linalg.norm(np.asarray(total, dtype=np.uint32).view(np.int32).astype(np.float64)))

@@ -54,9 +54,9 @@ class Measured(NamedTuple):
 
     round_number: float
     rmse: float
-    rmse_error: float
-    bias_rmse: float
-    bias_error: float
+    rmse_error: float  # standard error of `rmse`
+    bias_rmse: float  # RMSE of the bias model
+    bias_error: float  # standard error of `bias_rmse`
 
 
 def with_evaluation(plan: Plan, share: float) -> Plan:

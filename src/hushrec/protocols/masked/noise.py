@@ -11,7 +11,7 @@ devices' draws of variance V is distributed nearly like one draw of variance nV,
 import decimal
 import functools
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -66,9 +66,7 @@ def summed_noise(share_variance: int, devices: int) -> DiscreteGaussian:
         return discrete_gaussian(0)
     law = discrete_gaussian(share_variance * devices)
     shares = devices * discrete_gaussian(share_variance).distance
-    return DiscreteGaussian(
-        law.variance, law.distance + shares + summing_distance(share_variance, devices), law._tables
-    )
+    return replace(law, distance=law.distance + shares + summing_distance(share_variance, devices))
 
 
 @functools.lru_cache(maxsize=64)

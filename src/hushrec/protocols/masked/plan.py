@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from hushrec.errors import ParameterError
+from hushrec.errors import ParameterError, require
 
 
 @dataclass(frozen=True)
@@ -24,10 +24,8 @@ class Block:
     def __post_init__(self) -> None:
         if not self.shape or any(length < 1 for length in self.shape):
             raise ParameterError(f"shape of block {self.name} must consist of positive lengths, got {self.shape}.")
-        if not 0 < self.clip < math.inf:
-            raise ParameterError(f"clip of block {self.name} must be positive and finite, got {self.clip}.")
-        if not 0 < self.share <= 1:
-            raise ParameterError(f"share of block {self.name} must be above 0 and at most 1, got {self.share}.")
+        require(0 < self.clip < math.inf, f"clip of block {self.name}", "positive and finite", self.clip)
+        require(0 < self.share <= 1, f"share of block {self.name}", "above 0 and at most 1", self.share)
 
     @property
     def size(self) -> int:
@@ -54,7 +52,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Plan:
-    """The list of rounds of a masked run. The shares of all blocks add up to 1; `str(plan)` is a readable table."""
+    """The list of rounds of a masked run. The shares of all blocks add up to 1."""
 
     rounds: tuple[Round, ...]
 
@@ -72,17 +70,6 @@ class Plan:
     def holds_out(self) -> bool:
         """Whether devices hold out some of their ratings, because the plan has `EVALUATION` blocks."""
         return any(block.name == EVALUATION for block in self.blocks)
-
-    def __str__(self) -> str:
-        """Return the plan as a text table with one line per block: round, name, shape, clip and share of μ²."""
-        rows = [("round", "block", "numbers", "clip", "share of μ²")]
-        for number, one in enumerate(self.rounds, start=1):
-            rows += [
-                (str(number), block.name, " × ".join(map(str, block.shape)), f"{block.clip:g}", f"{block.share:.1%}")
-                for block in one.blocks
-            ]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
 
 def make_plan(rounds: list[list[Block]]) -> Plan:

@@ -8,7 +8,7 @@ from typing import Any
 from hushrec.budget.accountants import TableAccountant
 from hushrec.budget.events import TableSent
 from hushrec.budget.gaussian import Cohort, require_delta, run_mu
-from hushrec.errors import ParameterError
+from hushrec.errors import ParameterError, require
 from hushrec.protocols.masked.encoding import BlockCode, code_block
 from hushrec.protocols.masked.plan import Plan
 from hushrec.protocols.protocol import TAKING_PART
@@ -129,8 +129,7 @@ def price_plan(plan: Plan, *, epsilon: float, delta: float, cohort: Cohort, rese
     Repeated attempts may use the reserve. Raise `ParameterError` if the resulting cost exceeds `epsilon` at `delta`.
     """
     require_delta(delta, cohort.devices)
-    if not 0 <= reserve < 1:
-        raise ParameterError(f"reserve must be at least 0 and below 1, got {reserve}.")
+    require(0 <= reserve < 1, "reserve", "at least 0 and below 1", reserve)
     mu = run_mu(float(epsilon), delta) * math.sqrt(1 - reserve)
     codes = tuple(tuple(_codes(one.blocks, mu, cohort)) for one in plan.rounds)
     priced = PricedPlan(plan, codes, float(epsilon), delta, cohort, reserve)

@@ -11,7 +11,7 @@ from hushrec.arrays import BoolArray
 from hushrec.budget.accountants import TableAccountant
 from hushrec.budget.gaussian import Cohort, default_delta, own_fraction, run_mu
 from hushrec.budget.ledger import Ledger
-from hushrec.errors import Diverged, ParameterError
+from hushrec.errors import Diverged, ParameterError, require
 from hushrec.models.gaussian_process import Ratings
 from hushrec.models.predictor import Arrays, Predictor
 from hushrec.protocols.configured import ConfiguredProtocol, Fleet, Spending
@@ -63,21 +63,14 @@ class Masked(ConfiguredProtocol):
     least_cohort: int | None = None  # smallest number of devices in a sum that this person accepts
 
     def __post_init__(self) -> None:
-        if not 0 <= self.dropout < 1:
-            raise ParameterError(
-                f"dropout must be at least 0 and below 1, got {self.dropout}. Give the fraction of devices that are"
-                " absent from a round, such as 0.1."
-            )
-        if self.survivors is not None and not 0 < self.survivors <= 1:
-            raise ParameterError(
-                f"survivors must be above 0 and at most 1, got {self.survivors}. Give the smallest fraction of devices"
-                " whose reports make a round valid, such as 0.8."
-            )
-        if not 0 <= self.evaluation <= MOST_EVALUATION:
-            raise ParameterError(
-                f"evaluation must be from 0 to {MOST_EVALUATION}, got {self.evaluation}. Give the share of the budget"
-                " for measuring accuracy, such as 0.02."
-            )
+        absent = "Give the fraction of devices that are absent from a round, such as 0.1."
+        require(0 <= self.dropout < 1, "dropout", "at least 0 and below 1", self.dropout, absent)
+        valid = "Give the smallest fraction of devices whose reports make a round valid, such as 0.8."
+        possible = self.survivors is None or 0 < self.survivors <= 1
+        require(possible, "survivors", "above 0 and at most 1", self.survivors, valid)
+        share = "Give the share of the budget for measuring accuracy, such as 0.02."
+        possible = 0 <= self.evaluation <= MOST_EVALUATION
+        require(possible, "evaluation", f"from 0 to {MOST_EVALUATION}", self.evaluation, share)
         run_mu(self.epsilon, self.delta or 1e-6)  # raises for an impossible budget
 
     @classmethod
@@ -96,9 +89,13 @@ class Masked(ConfiguredProtocol):
 
     def readable_evaluation(self, devices: int) -> float:
         """Return the default share of μ² for evaluation blocks in a network run; 0 if noise would hide the accuracy."""
-        mu = run_mu(self.epsilon, default_delta(devices) if self.delta is None else self.delta)
-        cohort = Cohort(devices, self.expected_survivors(devices), self.corrupt or 0.0)
-        return NETWORK_SHARE if is_readable(devices, cohort.honest, mu * math.sqrt(1 - (self.reserve or 0.0))) else 0.0
+        delta, cohort = self._delta_and_cohort(devices)
+        mu = run_mu(self.epsilon, delta) * math.sqrt(1 - (self.reserve or 0.0))
+        return NETWORK_SHARE if is_readable(devices, cohort.honest, mu) else 0.0
+
+    def _delta_and_cohort(self, devices: int) -> tuple[float, Cohort]:
+        delta = default_delta(devices) if self.delta is None else self.delta
+        return delta, Cohort(devices, self.expected_survivors(devices), self.corrupt or 0.0)
 
     def predicts_new_items(self, model: str) -> bool:
         return find_learning(model).predicts_new_items
@@ -144,8 +141,7 @@ class Masked(ConfiguredProtocol):
         Raise `ParameterError` for options that contradict each other or a budget that cannot be met.
         """
         devices = len(fleet.rated_counts)
-        delta = default_delta(devices) if self.delta is None else self.delta
-        cohort = Cohort(devices, self.expected_survivors(devices), self.corrupt or 0.0)
+        delta, cohort = self._delta_and_cohort(devices)
         if self.least_cohort is not None and cohort.smallest < self.least_cohort:
             raise ParameterError(
                 f"least_cohort must be at most {cohort.smallest}, the smallest cohort of this run, got"

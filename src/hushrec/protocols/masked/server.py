@@ -53,15 +53,15 @@ ATTRIBUTES_FLOOR, PROFILE_FLOOR = 0.02, 0.05  # lower bounds on the variances of
 class Learned:
     """The public arrays that a `GpLearner` has learned: item columns and effects, prior of tastes, popularity."""
 
-    columns: FloatArray = field(repr=False)  # x_j, (n_items, L)
-    mean: FloatArray = field(repr=False)  # m, (L,)
-    covariance: FloatArray = field(repr=False)  # S, (L, L)
-    effects: FloatArray = field(repr=False)  # b_j, (n_items,)
-    effect_variances: FloatArray = field(repr=False)  # Var b_j, (n_items,)
-    estimates: FloatArray = field(repr=False)  # of b_j, one row for each round that measured it, (n_rounds, n_items)
+    columns: FloatArray = field(repr=False)  # item columns x_j, (n_items, L)
+    mean: FloatArray = field(repr=False)  # mean of people's tastes for these columns, (L,)
+    covariance: FloatArray = field(repr=False)  # covariance of people's tastes, (L, L)
+    effects: FloatArray = field(repr=False)  # item effects, (n_items,)
+    effect_variances: FloatArray = field(repr=False)  # posterior variances of the effects, (n_items,)
+    estimates: FloatArray = field(repr=False)  # of the effects, one row for each round that measured them
     estimate_variances: FloatArray = field(repr=False)  # variances of the noise in `estimates`, (n_rounds, n_items)
-    counts: FloatArray = field(repr=False)  # E n_j, (n_items,)
-    log_counts: FloatArray = field(repr=False)  # E log n_j, (n_items,)
+    counts: FloatArray = field(repr=False)  # expected number of ratings of each item, (n_items,)
+    log_counts: FloatArray = field(repr=False)  # expected logarithm of that number, (n_items,)
     prior_columns: FloatArray = field(repr=False)  # columns that predict numbers of an item, (n_items, n_columns)
     description_centre: FloatArray = field(repr=False)  # mean description of people, (n_taste + 1,)
     description_map: FloatArray = field(repr=False)  # whitens descriptions: mapᵀ(x − centre), (n_taste + 1, n_audience)

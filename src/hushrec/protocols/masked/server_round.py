@@ -138,11 +138,16 @@ class ServerRound:
         elif self.phase is Phase.SHARES:
             self._check_shares(self._positions[device], message)
         elif self.phase is Phase.TABLE:
-            self._check_table(message)
+            if message.numbers.shape != self._total.shape:
+                raise RemoteProtocolError(f"table must have {len(self._total)} integers, got {len(message.numbers)}.")
         elif self.phase is Phase.CONSENT:
-            self._check_consent(self._positions[device], message)
-        else:
-            self._check_unmasking(self._positions[device], message)
+            identity = self._roster.entries[self._positions[device]].identity
+            if not is_signed(identity, message.signature, self._signed_text):
+                raise RemoteProtocolError(
+                    "signature must be the device's valid signature of the list of survivors.", status_hint=401
+                )
+        elif not self._inbox.get(self._positions[device], {}).keys() >= set(map(int, message.owners)):
+            raise RemoteProtocolError("owners of revealed shares must be devices that sent shares to this device.")
 
     def receive(self, device: bytes, message: Any) -> None:
         """Check and store a device's report, or raise `RemoteProtocolError` and change nothing."""
@@ -248,20 +253,6 @@ class ServerRound:
             raise RemoteProtocolError(
                 f"recipients must be positions in the roster, from 0 to {others}, got {recipients[-1]}."
             )
-
-    def _check_table(self, table: MaskedTable) -> None:
-        if table.numbers.shape != self._total.shape:
-            raise RemoteProtocolError(f"table must have {len(self._total)} integers, got {len(table.numbers)}.")
-
-    def _check_consent(self, sender: int, consent: Consent) -> None:
-        if not is_signed(self._roster.entries[sender].identity, consent.signature, self._signed_text):
-            raise RemoteProtocolError(
-                "signature must be the device's valid signature of the list of survivors.", status_hint=401
-            )
-
-    def _check_unmasking(self, helper: int, unmasking: Unmasking) -> None:
-        if not self._inbox.get(helper, {}).keys() >= set(map(int, unmasking.owners)):
-            raise RemoteProtocolError("owners of revealed shares must be devices that sent shares to this device.")
 
 
 def _positions(rising: Mapping[int, Any]) -> IntArray:

@@ -24,9 +24,9 @@ TINY = 1e-9
 class Popularity(NamedTuple):
     """The estimated popularity of each item, from the noisy counts of a run."""
 
-    counts: FloatArray  # E n_j, (n_items,)
-    log_counts: FloatArray  # E log n_j, (n_items,)
-    prior_columns: FloatArray  # F_j of every item prior, (n_items, n_columns), an intercept first
+    counts: FloatArray  # expected number of ratings, (n_items,)
+    log_counts: FloatArray  # expected logarithm of that number, (n_items,)
+    prior_columns: FloatArray  # columns that predict other numbers of an item; the first is 1, (n_items, n_columns)
 
 
 def count_sum(noisy: DecodedSum, share: float, weights: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -75,10 +75,10 @@ class PublicTable:
     weights: FloatArray = field(repr=False)  # of the rows of bias and audience blocks, (n_items,)
     factor_weights: FloatArray = field(repr=False)  # of the rows of factor blocks, (n_items,)
     directions: FloatArray = field(repr=False)  # D, (L, n_factors): factor blocks use the scores Dᵀd
-    description_centre: FloatArray = field(repr=False)  # (n_taste + 1,)
-    description_map: FloatArray = field(repr=False)  # (n_taste + 1, n_audience): z = mapᵀ(description − centre)
-    log_counts: FloatArray = field(repr=False)  # E log n_j, (n_items,), for the order of lists
-    length_squared: FloatArray = field(repr=False)  # ℓ² of the kernel, (1,)
+    description_centre: FloatArray = field(repr=False)  # mean description of people, (n_taste + 1,)
+    description_map: FloatArray = field(repr=False)  # whitens: mapᵀ(description − centre), (n_taste + 1, n_audience)
+    log_counts: FloatArray = field(repr=False)  # expected log number of ratings, (n_items,), for the order of lists
+    length_squared: FloatArray = field(repr=False)  # squared length scale of the kernel, (1,)
 
     def __post_init__(self) -> None:
         freeze_entries(self)

@@ -123,7 +123,6 @@ class AudienceLearner(Learner[Learned]):
         )
 
     def _next_width(self) -> int:
-        """Return K, the number of columns of the next audience block in the plan."""
         rounds = self.plan.rounds[self.round_number :]
         return next(block.shape[1] for one in rounds for block in one.blocks if block.name == AUDIENCE)
 
