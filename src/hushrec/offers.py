@@ -40,22 +40,11 @@ def make_run_model(
     return imported(declared.implementation).from_options(with_defaults(declared.options, options), **facts)
 
 
-def make_run_protocol(
-    protocol: str, model: str, options: Mapping[str, Any], own: Mapping[str, Any] | None = None
-) -> ConfiguredProtocol:
-    """Return a run's protocol with its options and, on a device, with the person's `own` options."""
-    configured: ConfiguredProtocol = find_protocol(protocol).configure({**(own or {}), **options}, model)
+def protocol_of(offer: Offer, own: Mapping[str, Any] | None = None) -> ConfiguredProtocol:
+    """Return the protocol of an offered run with its options and, on a device, with the person's `own` options."""
+    options = {**(own or {}), **offer.options}
+    configured: ConfiguredProtocol = find_protocol(offer.protocol).configure(options, offer.model)
     return configured
-
-
-def expected_devices(offer: Offer) -> int | None:
-    """Return the number of devices that a run's terms were computed for, or None if the terms do not depend on it."""
-    return make_run_protocol(offer.protocol, offer.model, offer.options).expected_devices(offer.terms)
-
-
-def most_corrupt(offer: Offer) -> int:
-    """Return the number of corrupt devices that a run's terms tolerate; 0 if the terms name none."""
-    return make_run_protocol(offer.protocol, offer.model, offer.options).most_corrupt(offer.terms)
 
 
 def expectation(offer: Offer, n_devices: float | None = None) -> str | None:
@@ -63,8 +52,8 @@ def expectation(offer: Offer, n_devices: float | None = None) -> str | None:
 
     By default this is the number that the run's terms were computed for. Return None if nothing was measured.
     """
-    count = expected_devices(offer) if n_devices is None else n_devices
-    protocol = make_run_protocol(offer.protocol, offer.model, offer.options)
+    protocol = protocol_of(offer)
+    count = protocol.expected_devices(offer.terms) if n_devices is None else n_devices
     return None if count is None else protocol.expectation(offer.terms, offer.model, count)
 
 

@@ -13,7 +13,7 @@ from hushrec.budget.events import as_number
 from hushrec.budget.ledger import Ledger
 from hushrec.errors import BudgetExceeded, ParameterError
 from hushrec.messages import Offer
-from hushrec.offers import make_run_protocol, personal_options
+from hushrec.offers import personal_options, protocol_of
 from hushrec.protocols import PROTOCOLS, default_protocol, find_protocol
 from hushrec.protocols.configured import ConfiguredProtocol
 from hushrec.scale import form_values, from_unit, to_unit
@@ -95,8 +95,7 @@ class Budgets:
 
     def protocol_for(self, offer: Offer) -> ConfiguredProtocol:
         """Return the protocol of an offered run, configured with this person's options."""
-        own = self.options_for(offer.protocol, offer.model)
-        return make_run_protocol(offer.protocol, offer.model, offer.options, own)
+        return protocol_of(offer, self.options_for(offer.protocol, offer.model))
 
     def form_values(self) -> FloatArray:
         """Return the rating values that the page's form offers, on this person's scale."""

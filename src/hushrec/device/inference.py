@@ -5,12 +5,12 @@ that this package does not import `hushrec.audit`.
 """
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
+from hushrec.device.device import Device, Sent
 from hushrec.device.kept import ShownReport
 
 SHOWN = 10  # items in a list of recommendations
@@ -37,17 +37,37 @@ class Reading(Protocol):
 Attack = Callable[[Any, Any, Sequence[ShownReport], FloatArray], Reading]
 
 
-@dataclass(frozen=True, repr=False)
-class Comparison:
-    """The accuracy of the attacks, measured against the person's own data. Must never leave the device."""
-
-    cosine: float  # |cosine| between the guessed and the true user vector
-    same_top: int  # how many of the person's SHOWN recommendations the server's guess contains
-    public_top: int  # how many of them a guess from the public item vectors alone contains
-    n_seen: int  # reported items
-    n_believed: int  # reported items that the server guesses to be rated
-    n_right: int  # correct guesses among them
-    n_exact: int  # correct guesses whose rating is right as well, to the nearest value of the form
+def describe(device: Device, sent: Sent, reading: Reading) -> dict[str, Any]:
+    """Return what the page shows of the last gradient report, and of what attacks infer from the stored reports."""
+    budgets, catalogue, last = device.budgets, device.catalogue, sent.reports[-1]
+    report = last.report
+    in_unit = {position: float(budgets.to_unit(value)) for position, value in sent.rated.items()}
+    best = [catalogue.position_of(suggestion.item) for suggestion in device.recommend(SHOWN)]
+    vectors = device.item_vectors()
+    assert vectors is not None  # only reports with item vectors are attacked
+    first, second, *_ = budgets.to_unit(budgets.form_values())
+    compared = compare(reading, last.arrays["user_vector"], vectors, in_unit, best, float(second - first) / 2)
+    places = np.searchsorted(reading.items, report.items)
+    guessed = budgets.from_unit(reading.ratings[places])
+    rows = [
+        {
+            "title": catalogue.title_at(int(position)),
+            "numbers": report.gradients[n].tolist(),
+            "belief": float(reading.beliefs[places[n]]),
+            "guess": float(guessed[n]) if reading.beliefs[places[n]] > BELIEVED else None,
+            "rating": sent.rated.get(int(position)),
+        }
+        for n, position in enumerate(report.items)
+    ]
+    return compared | {
+        "round": report.round_number,
+        "waiting": sent.is_waiting,
+        "bytes": last.n_bytes,
+        "rows": rows,
+        "n_reports": len(sent.reports),
+        "n_rated": len(sent.rated),
+        "of_top": SHOWN,
+    }
 
 
 def compare(
@@ -57,8 +77,8 @@ def compare(
     rated: dict[int, float],
     best: Collection[int],
     reach: float,
-) -> Comparison:
-    """Compare the results of the attacks with the person's own data, which only this device knows.
+) -> dict[str, float]:
+    """Return the accuracy of the attacks, measured against the person's own data. Must never leave the device.
 
     `user_vector` is the vector from which the last report was made. `rated` holds the ratings by position, on the
     scale 1 to 5. `best` are the positions of the recommended items. `reach` is half the distance between two rating
@@ -70,15 +90,15 @@ def compare(
     believed = reading.items[reading.beliefs > BELIEVED].tolist()
     guessed = dict(zip(reading.items.tolist(), reading.ratings.tolist(), strict=True))
     right = [item for item in believed if item in rated]
-    return Comparison(
-        cosine=abs(float(reading.direction @ user_vector)) / norm if norm else 0.0,
-        same_top=len(guess & set(best)),
-        public_top=len(public & set(best)),
-        n_seen=len(reading.items),
-        n_believed=len(believed),
-        n_right=len(right),
-        n_exact=sum(abs(guessed[item] - rated[item]) < reach for item in right),
-    )
+    return {
+        "cosine": abs(float(reading.direction @ user_vector)) / norm if norm else 0.0,
+        "same_top": len(guess & set(best)),  # recommendations that the server's guess of the user vector ranks best too
+        "public_top": len(public & set(best)),  # the same for a guess from the public item vectors alone
+        "n_seen": len(reading.items),
+        "n_believed": len(believed),
+        "n_right": len(right),
+        "n_exact": sum(abs(guessed[item] - rated[item]) < reach for item in right),
+    }
 
 
 def _public_direction(item_vectors: FloatArray) -> FloatArray:

@@ -153,12 +153,9 @@ class Store:
         try:
             return self._database.execute(query, values).fetchall()
         except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter from decoding SQLite's own error message
-            raise self._failure(error) from None
-
-    def _failure(self, error: Exception) -> StorageError:
-        if type(error) in (sqlite3.DatabaseError, UnicodeDecodeError):
-            return self.damaged("its file")
-        return StorageError(f"the store in {self.folder} is unavailable ({error}). Try again.")
+            if type(error) in (sqlite3.DatabaseError, UnicodeDecodeError):
+                raise self.damaged("its file") from None
+            raise StorageError(f"the store in {self.folder} is unavailable ({error}). Try again.") from None
 
     def damaged(self, what: str) -> StorageError:
         """Return the error for a damaged store; `what` names the part that cannot be read."""
@@ -201,13 +198,9 @@ class Store:
         with contextlib.suppress(StorageError):
             self._rows("PRAGMA wal_checkpoint(TRUNCATE)")
 
-    def _write(self, query: str, rows: Sequence[Sequence[Any]]) -> int:
-        """Run a query for every row and return the number of changed rows; call only inside `change`."""
+    def _write(self, query: str, values: Sequence[Any] = ()) -> None:
         assert self._database.in_transaction
-        try:
-            return self._database.executemany(query, rows).rowcount
-        except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter from decoding SQLite's own error message
-            raise self._failure(error) from None
+        self._rows(query, values)
 
     # Named values ----------------------------------------------------------------------------------------------
 
@@ -224,7 +217,7 @@ class Store:
 
     def put(self, name: str, value: bytes) -> None:
         """Store a value under one of `NAMES`; call only inside `change`."""
-        self._write(f"INSERT OR REPLACE INTO kept_{name} VALUES (1, ?)", [(value,)])
+        self._write(f"INSERT OR REPLACE INTO kept_{name} VALUES (1, ?)", (value,))
 
     def put_json(self, name: str, value: Any) -> None:
         self.put(name, msgspec.json.encode(value))
@@ -232,7 +225,7 @@ class Store:
     def drop(self, *names: str) -> None:
         """Remove named values; call only inside `change`."""
         for name in names:
-            self._write(f"DELETE FROM kept_{name}", [()])
+            self._write(f"DELETE FROM kept_{name}")
 
     def ratings(self) -> dict[str, float]:
         """Return this person's ratings by item id, in the order of ids."""
@@ -278,8 +271,8 @@ class Store:
     def append_items(self, first: int, ids: list[str], titles: list[str], attributes: FloatArray | None = None) -> None:
         """Append items to the catalogue from position `first` on, with their attributes if the model uses any."""
         columns = [None] * len(ids) if attributes is None else [row.tobytes() for row in attributes.astype("<f4")]
-        rows = [(first + n, *entry) for n, entry in enumerate(zip(ids, titles, columns, strict=True))]
-        self._write("INSERT INTO catalogue VALUES (?, ?, ?, ?)", rows)
+        for position, entry in enumerate(zip(ids, titles, columns, strict=True), first):
+            self._write("INSERT INTO catalogue VALUES (?, ?, ?, ?)", (position, *entry))
 
     def attributes(self) -> FloatArray | None:
         """Return the attributes of all items, `(n_items, n_columns)`, or None if the items have no attributes."""
@@ -290,7 +283,7 @@ class Store:
             return np.stack([np.frombuffer(row[0], dtype="<f4") for row in rows]).astype(np.float64)
 
     def drop_catalogue(self) -> None:
-        self._write("DELETE FROM catalogue", [()])
+        self._write("DELETE FROM catalogue")
 
 
 def erase(folder: Path) -> None:

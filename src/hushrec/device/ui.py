@@ -14,19 +14,20 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from hushrec.device import view
 from hushrec.device.budgets import Budgets
 from hushrec.device.device import Device
-from hushrec.device.inference import Attack, Reading
+from hushrec.device.inference import SHOWN, Attack, Reading, describe
 from hushrec.device.participation import Participation
 from hushrec.errors import HushrecError
 from hushrec.messages import Offer
-from hushrec.offers import expectation, make_run_protocol, personal_options
+from hushrec.offers import expectation, personal_options, protocol_of
 from hushrec.pages import HEADERS, add_page
 from hushrec.protocols import find_protocol
 
 TOKEN_HEADER = "hushrec-token"
 ERASED = "Everything is erased."
+MOST_FOUND = 12  # search results per request
+MOST_REASONS = 2
 USUAL_RATINGS = 20  # for the explanation of the privacy levels, if the person has not rated yet
 
 
@@ -123,13 +124,30 @@ class Page:
     def search(
         self, text: Annotated[str, Query(max_length=200)] = "", first: Annotated[int, Query(ge=0, le=10**7)] = 0
     ) -> dict[str, Any]:
-        return view.search(self.device, text, first)
+        """Return search results from number `first` on, with the person's ratings, and the number of all results."""
+        found, rated = self.device.search(text, count=MOST_FOUND, first=first), self.device.ratings()
+        items = [{"item": item, "title": title, "rating": rated.get(item)} for item, title in found.items]
+        return {"count": found.count, "items": items}
 
     def ratings(self) -> dict[str, Any]:
-        return {"items": view.ratings(self.device)}
+        """Return this person's ratings, sorted by title."""
+        catalogue = self.device.catalogue
+        items = [
+            {"item": item, "title": catalogue.title_of(item), "rating": value, "is_known": item in catalogue}
+            for item, value in self.device.ratings().items()
+        ]
+        return {"items": sorted(items, key=lambda entry: str(entry["title"]))}
 
     def recommendations(self) -> dict[str, Any]:
-        return {"items": view.recommendations(self.device), "order": self.device.list_order}
+        """Return the recommended items, each with the most similar items among those that the person likes."""
+        suggestions, rated, catalogue = self.device.recommend(SHOWN), self.device.ratings(), self.device.catalogue
+        reasons = self.device.reasons([suggestion.item for suggestion in suggestions], MOST_REASONS)
+        items = [
+            vars(suggestion)
+            | {"reasons": [{"title": catalogue.title_of(item), "rating": rated[item]} for item in similar]}
+            for suggestion, similar in zip(suggestions, reasons, strict=True)
+        ]
+        return {"items": items, "order": self.device.list_order}
 
     def rate(self, rating: Rating) -> dict[str, Any]:
         """Store or remove a rating; return the earlier value, so that the page can undo the change."""
@@ -195,7 +213,7 @@ class Page:
         return {
             "is_next_run": offer.run_id != accepted.run_id,
             "rounds": offer.terms.max_rounds,
-            "asks": make_run_protocol(offer.protocol, offer.model, offer.options).asks(offer.terms),
+            "asks": protocol_of(offer).asks(offer.terms),
             "raise_to": needed,
         }
 
@@ -221,7 +239,7 @@ class Page:
                 given = budgets.to_unit(np.union1d(budgets.form_values(), list(sent.rated.values())))
                 self._read = last.round_number, self._attack(offer.terms, protocol, sent.reports, given)
             reading = self._read[1]
-        return {"last": view.sent(self.device, sent, reading)}
+        return {"last": describe(self.device, sent, reading)}
 
     def forget(self) -> None:
         self.participation.stop()

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Annotated
 
 import msgspec
-from fastapi import FastAPI, Query, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
@@ -23,7 +23,7 @@ from hushrec.errors import RemoteProtocolError, StorageError
 from hushrec.messages import PROTOCOL_VERSION, Enrolment, Problem
 from hushrec.service.admin import add_admin
 from hushrec.service.dashboard import add_dashboard
-from hushrec.service.description import BINARY, SIGNED, describe, problems, takes_binary
+from hushrec.service.description import BINARY, SIGNED, problems, takes_binary
 from hushrec.service.monitor import Monitor
 from hushrec.service.problems import MEDIA_TYPE, Refusal
 from hushrec.service.requests import Download, Service, target_of
@@ -59,22 +59,21 @@ def make_app(storage: Storage, rounds: Rounds, monitor: Monitor, limits: LimitSe
         redoc_url=None,
         lifespan=lifespan,
     )
-    monitor.watch(
-        {
-            "round": lambda: rounds.round_number,
-            "round_open": lambda: rounds.is_open,
-            "reports_in_round": lambda: rounds.n_reports,
-            "devices_active": rounds.registry.count_active,
-            "items": lambda: rounds.offer.terms.n_items,
-            "waiting_writes": lambda: storage.waiting,
-        }
-    )
+    monitor.watch("round", "The open round, or the last one.", lambda: rounds.round_number)
+    monitor.watch("round_open", "1 while a round is open.", lambda: rounds.is_open)
+    monitor.watch("reports_in_round", "Durable reports of the open phase.", lambda: rounds.n_reports)
+    monitor.watch("devices_active", "Devices that take part.", rounds.registry.count_active)
+    monitor.watch("items", "Items of the catalogue.", lambda: rounds.offer.terms.n_items)
+    monitor.watch("waiting_writes", "Writes that wait for the database.", lambda: storage.waiting)
     service = Service(storage, rounds, monitor, limits)
-    describe(app)
     _refuse(app, monitor)
     _add_public(app, service)
-    _add_membership(app, service)
-    _add_rounds(app, service)
+    signed = APIRouter(
+        prefix="/v1", tags=["devices"], dependencies=[Depends(SIGNED)], responses=problems(401, 403, 413, 429)
+    )
+    _add_membership(signed, service)
+    _add_rounds(signed, service)
+    app.include_router(signed)
     add_admin(app, service)
     add_dashboard(app, storage, rounds, monitor)
     return app
@@ -82,21 +81,24 @@ def make_app(storage: Storage, rounds: Rounds, monitor: Monitor, limits: LimitSe
 
 def _add_public(app: FastAPI, service: Service) -> None:
     rounds = service.rounds
+    router = APIRouter(responses={200: {"content": BINARY}, **problems()})
 
-    @app.get("/v1/run", tags=["devices"], responses={200: {"content": BINARY}, **problems()})
+    @router.get("/v1/run", tags=["devices"])
     async def offer(request: Request) -> Response:
         """Return the run's offer: the protocol, model and terms that a device accepts when it joins."""
         return _for_reader(request, wire.encode(rounds.offer))
 
-    @app.get("/v1/items", tags=["devices"], responses={200: {"content": BINARY}, **problems()})
+    @router.get("/v1/items", tags=["devices"])
     async def catalogue(request: Request, first: Annotated[int, Query(ge=0, le=10**9)] = 0) -> Response:
         """Return one page of the catalogue, starting at position `first`: ids, titles and attributes of items."""
         return _for_reader(request, wire.encode(rounds.catalogue.page(first)))
 
-    @app.get("/v1/public", tags=["devices"], responses={200: {"content": BINARY}, **problems()})
+    @router.get("/v1/public", tags=["devices"])
     async def public() -> Response:
         """Return the public table after the latest round that has ended, also to people who do not join the run."""
         return Download(service.public_downloads(), rounds.published(), {})
+
+    app.include_router(router)
 
     @app.get("/healthz", tags=["operation"], responses=problems())
     async def health() -> dict[str, str]:
@@ -110,15 +112,14 @@ def _add_public(app: FastAPI, service: Service) -> None:
         return Response(service.monitor.exposition(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
-def _add_membership(app: FastAPI, service: Service) -> None:
+def _add_membership(router: APIRouter, service: Service) -> None:
     rounds = service.rounds
 
-    @app.post(
-        "/v1/devices",
-        tags=["devices"],
+    @router.post(
+        "/devices",
         status_code=201,
-        responses={201: {"content": BINARY}, **problems(400, 401, 403, 408, 413, 426, 429)},
-        openapi_extra=SIGNED | takes_binary("An enrolment: docs/wire.md."),
+        responses={201: {"content": BINARY}, **problems(400, 408, 426)},
+        openapi_extra=takes_binary("An enrolment: docs/wire.md."),
     )
     async def enrol(request: Request) -> Response:
         """Enrol a device and return the offer. The request is signed with the key that the enrolment contains."""
@@ -128,39 +129,29 @@ def _add_membership(app: FastAPI, service: Service) -> None:
         await rounds.enrol(wire.decode(body, Enrolment), credentials, told)
         return Response(wire.encode(rounds.offer), status_code=201, media_type=wire.MEDIA_TYPE)
 
-    @app.put(
-        "/v1/devices/me/key",
-        tags=["devices"],
+    @router.put(
+        "/devices/me/key",
         status_code=204,
-        responses=problems(400, 401, 403, 408, 413, 426, 429),
-        openapi_extra=SIGNED | takes_binary("An enrolment with the new key and no invitation: docs/wire.md."),
+        responses=problems(400, 408, 426),
+        openapi_extra=takes_binary("An enrolment with the new key and no invitation: docs/wire.md."),
     )
-    async def rotate(request: Request) -> Response:
+    async def rotate(request: Request) -> None:
         """Replace a device's key. The request is signed with the old key."""
         device, _, told = await service.signed(request, LARGEST_SMALL_BODY)
         await rounds.registry.rotate(device, wire.decode(told.body, Enrolment).public_key)
-        return Response(status_code=204)
 
-    @app.delete(
-        "/v1/devices/me",
-        tags=["devices"],
-        status_code=204,
-        responses=problems(401, 403, 413, 429),
-        openapi_extra=SIGNED,
-    )
-    async def leave(request: Request) -> Response:
+    @router.delete("/devices/me", status_code=204)
+    async def leave(request: Request) -> None:
         """Let a device leave the run; its key is never accepted again."""
         device, _, _ = await service.signed(request, 0)
         await rounds.leave(device)
-        return Response(status_code=204)
 
 
-def _add_rounds(app: FastAPI, service: Service) -> None:
+def _add_rounds(router: APIRouter, service: Service) -> None:
     rounds = service.rounds
 
-    @app.get(
-        "/v1/inbox",
-        tags=["devices"],
+    @router.get(
+        "/inbox",
         responses={
             200: {
                 "content": BINARY,
@@ -171,9 +162,8 @@ def _add_rounds(app: FastAPI, service: Service) -> None:
                 "description": "No round that this device can report in opened within `wait` seconds."
                 " `Hushrec-Attempt-Seconds` is 0 if the open attempt does not ask this device."
             },
-            **problems(401, 403, 409, 410, 413, 429),
+            **problems(409, 410),
         },
-        openapi_extra=SIGNED,
     )
     async def next_round(
         request: Request,
@@ -195,11 +185,10 @@ def _add_rounds(app: FastAPI, service: Service) -> None:
             return Response(status_code=204, headers=headers)
         return Download(service.downloads, announcement, headers)
 
-    @app.post(
-        "/v1/reports",
-        tags=["devices"],
-        responses={200: {"content": BINARY}, **problems(400, 401, 403, 408, 409, 413, 426, 429)},
-        openapi_extra=SIGNED | takes_binary("An envelope with this device's report: docs/wire.md."),
+    @router.post(
+        "/reports",
+        responses={200: {"content": BINARY}, **problems(400, 408, 409, 426)},
+        openapi_extra=takes_binary("An envelope with this device's report: docs/wire.md."),
     )
     async def report(request: Request) -> Response:
         """Store a device's report of one phase. The reply comes when the report is durable; a retry is harmless."""

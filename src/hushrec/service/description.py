@@ -1,54 +1,34 @@
-"""Additions to the OpenAPI description: request signatures, binary bodies, and the form of refusals."""
+"""What the OpenAPI description says of routes: signatures and tokens, binary bodies, and the form of refusals."""
 
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi.security import APIKeyHeader, HTTPBearer
 
 from hushrec import wire
 from hushrec.service.problems import MEDIA_TYPE
 
+SIGNED = APIKeyHeader(
+    name="Authorization",
+    scheme_name="device",
+    description="Hushrec DEVICE:NONCE:SIGNATURE, Ed25519; see docs/wire.md.",
+    auto_error=False,
+)
+ADMIN = HTTPBearer(scheme_name="admin", auto_error=False)
 BINARY = {wire.MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}
+_ENTRIES = {"type": "string", "title": "string", "status": "integer", "detail": "string"}
+_PROBLEM = {
+    "type": "object",
+    "required": list(_ENTRIES),
+    "properties": {name: {"type": kind} for name, kind in _ENTRIES.items()},
+}
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Return the OpenAPI responses of a route that may refuse with these statuses, with 422 or with 503."""
-    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    content = {MEDIA_TYPE: {"schema": _PROBLEM}}
     return {status: {"description": "Refused.", "content": content} for status in (*statuses, 422, 503)}
 
 
 def takes_binary(description: str) -> dict[str, Any]:
     """Return the OpenAPI entry for a binary request body."""
     return {"requestBody": {"required": True, "description": description, "content": BINARY}}
-
-
-SIGNED: dict[str, Any] = {"security": [{"device": []}]}
-ADMIN: dict[str, Any] = {"security": [{"admin": []}]}
-
-
-def describe(app: FastAPI) -> None:
-    """Add the security schemes and the schema of refusals to the framework's OpenAPI description."""
-    make = app.openapi
-
-    def openapi() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            components = make().setdefault("components", {})
-            components["securitySchemes"] = {
-                "device": {
-                    "type": "apiKey",
-                    "in": "header",
-                    "name": "Authorization",
-                    "description": "Hushrec DEVICE:NONCE:SIGNATURE, Ed25519; see docs/wire.md.",
-                },
-                "admin": {"type": "http", "scheme": "bearer"},
-            }
-            names = {"type": "string", "title": "string", "status": "integer", "detail": "string"}
-            properties = {name: {"type": kind} for name, kind in names.items()}
-            components.setdefault("schemas", {})["Problem"] = {
-                "type": "object",
-                "required": list(names),
-                "properties": properties,
-            }
-        assert app.openapi_schema is not None
-        return app.openapi_schema
-
-    app.openapi = openapi  # type: ignore[method-assign]

@@ -4,21 +4,13 @@ import json
 import logging
 import traceback
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 
 LOGGER = logging.getLogger("hushrec.service")
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 _MOST_TIMED = 10_000
-_GAUGES = {
-    "round": "The open round, or the last one.",
-    "round_open": "1 while a round is open.",
-    "reports_in_round": "Durable reports of the open phase.",
-    "devices_active": "Devices that take part.",
-    "items": "Items of the catalogue.",
-    "waiting_writes": "Writes that wait for the database.",
-}
 _USUAL = ("run-over", "phase-closed")  # refusals of requests that come late, which a healthy run has too
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # no `_created` series, which nothing here uses
@@ -52,10 +44,9 @@ class Monitor:
     def _counter(self, name: str, words: str, *labels: str) -> Counter:
         return Counter(f"hushrec_{name}", words, labels, registry=self._series)
 
-    def watch(self, gauges: Mapping[str, Callable[[], float]]) -> None:
-        """Export these values as gauges; each function is called whenever the metrics are read."""
-        for name, value in gauges.items():
-            Gauge(f"hushrec_{name}", _GAUGES[name], registry=self._series).set_function(value)
+    def watch(self, name: str, words: str, value: Callable[[], float]) -> None:
+        """Export a value as a gauge that `words` describe; the function is called whenever the metrics are read."""
+        Gauge(f"hushrec_{name}", words, registry=self._series).set_function(value)
 
     def exposition(self) -> bytes:
         return generate_latest(self._series)

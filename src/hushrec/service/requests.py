@@ -5,13 +5,16 @@ import hmac
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Annotated
 
 import sqlalchemy as sa
-from fastapi import Request, Response
+from fastapi import Depends, Request, Response
+from fastapi.security import HTTPAuthorizationCredentials
 from starlette.types import Receive, Scope, Send
 
 from hushrec import signing, wire
 from hushrec.messages import Credentials
+from hushrec.service.description import ADMIN
 from hushrec.service.monitor import Monitor
 from hushrec.service.problems import Refusal
 from hushrec.service.registry import Device, digest_of
@@ -106,10 +109,9 @@ class Service:
             raise _busy()
         return self._public_downloads
 
-    def check_admin(self, request: Request) -> None:
+    async def check_admin(self, given: Annotated[HTTPAuthorizationCredentials | None, Depends(ADMIN)]) -> None:
         """Refuse a request that does not carry the admin token; the comparison takes constant time."""
-        scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        if scheme != "Bearer" or not hmac.compare_digest(digest_of(token), self.rounds.admin_digest):
+        if given is None or not hmac.compare_digest(digest_of(given.credentials), self.rounds.admin_digest):
             raise Refusal(
                 "this request needs the header 'Authorization: Bearer TOKEN' with the admin token.", code="not-admin"
             )

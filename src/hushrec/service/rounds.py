@@ -24,7 +24,7 @@ import sqlalchemy as sa
 
 from hushrec.errors import HushrecError, RemoteProtocolError
 from hushrec.messages import Address, Envelope, Offer, Public, Receipt
-from hushrec.offers import most_corrupt
+from hushrec.offers import protocol_of
 from hushrec.protocols.parties import Name
 from hushrec.randomness import Purpose, SystemRandomness
 from hushrec.server import Server, Stage
@@ -82,7 +82,8 @@ class Rounds(RunCopy):
         claims = self._ahead.keys()
         ahead = {name for name, last in self._ahead.items() if last[0] > self.round_number}
         count, total = (len(names) - self.registry.count_ended(names) for names in (ahead, claims))
-        if self.server.side.can_skip_rounds or count <= total / 2 or count <= most_corrupt(self.offer):
+        most_corrupt = protocol_of(self.offer).most_corrupt(self.offer.terms)
+        if self.server.side.can_skip_rounds or count <= total / 2 or count <= most_corrupt:
             return None
         return (
             f"This server was probably restored from an older backup: it is in round {self.round_number}, and {count}"

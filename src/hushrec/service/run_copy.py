@@ -18,7 +18,6 @@ import sqlalchemy as sa
 from hushrec.errors import StorageError
 from hushrec.messages import Credentials, Enrolment
 from hushrec.models.predictor import Arrays
-from hushrec.offers import expectation, expected_devices
 from hushrec.protocols.parties import Name
 from hushrec.server import Stage
 from hushrec.service.catalogue import CatalogueCopy
@@ -162,13 +161,6 @@ class RunCopy:
     @property
     def public(self) -> Arrays:
         return self.server.side.public
-
-    @property
-    def expected_devices(self) -> int | None:
-        return expected_devices(self.offer)
-
-    def expectation(self, n_devices: int | None = None) -> str | None:
-        return expectation(self.offer, n_devices)
 
     # Devices ---------------------------------------------------------------------------------------------------
 

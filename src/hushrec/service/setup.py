@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from hushrec.arrays import FloatArray
 from hushrec.errors import ParameterError
 from hushrec.messages import Offer
-from hushrec.offers import expected_devices, make_run_model, make_run_protocol
+from hushrec.offers import make_run_model, protocol_of
 from hushrec.options import imported
 from hushrec.protocols import find_protocol
 from hushrec.protocols.configured import Fleet
@@ -109,8 +109,7 @@ def _go_on(connection: sa.Connection, settings: TermsSettings, offer: Offer, ite
     known = [name for _, name, _ in read_entries(connection, 0)]
     attributes, has_new = items.attributes, not set(known).issuperset(items.ids)
     if attributes is not None and has_new:
-        protocol = make_run_protocol(offer.protocol, offer.model, offer.options)
-        if not protocol.predicts_new_items(offer.model):
+        if not protocol_of(offer).predicts_new_items(offer.model):
             raise ParameterError(
                 f"items with attributes must not be added to a run of model {offer.model}, whose devices cannot predict"
                 " them. Begin a next run: set run in [terms], or --run."
@@ -165,11 +164,11 @@ def make_run(settings: TermsSettings, items: Items, run_id: str, key: DeviceKey 
     the offer; without it, a new key is generated.
     """
     names, n_items = (settings.protocol, settings.model_name), len(items.ids)
-    options = imported(find_protocol(settings.protocol).implementation).network_options(
-        settings.options, n_items, settings.expected_devices
-    )
+    protocol = find_protocol(settings.protocol)
+    network_options = imported(protocol.implementation).network_options
+    options = network_options(settings.options, n_items, settings.expected_devices)
     model = make_run_model(settings.model_name, options, items.attributes, items.titles, items.details)
-    configured = make_run_protocol(*names, options)
+    configured = protocol.configure(options, settings.model_name)
     seed = secrets.randbits(62)
     counts = np.full(settings.expected_devices, max(1, n_items // 20))
     terms = configured.make_terms(Fleet(n_items, int(counts.sum()), counts, [configured], model, seed), options)
@@ -186,7 +185,7 @@ def _check_same(settings: TermsSettings, offer: Offer) -> None:
     stored: dict[str, Any] = {"protocol": offer.protocol, "model": offer.model, **offer.options}
     given = {"protocol": settings.protocol, "model": settings.model_name, **settings.given}
     if "expected_devices" in settings.model_fields_set:
-        stored["expected_devices"] = expected_devices(offer)
+        stored["expected_devices"] = protocol_of(offer).expected_devices(offer.terms)
         given["expected_devices"] = settings.expected_devices
     for name, value in given.items():
         if value != stored.get(name):

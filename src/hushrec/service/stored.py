@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from hushrec.arrays import pack_arrays, unpack_arrays
 from hushrec.errors import StorageError
 from hushrec.messages import Offer
-from hushrec.offers import make_run_model, make_run_protocol
+from hushrec.offers import make_run_model, protocol_of
 from hushrec.protocols.parties import State
 from hushrec.server import Server, Stage
 from hushrec.service.catalogue import read_attributes, read_entries
@@ -87,8 +87,7 @@ def rebuild(connection: sa.Connection, row: sa.Row[Any]) -> Server:
     attributes = read_attributes(connection)
     columns = None if attributes is None else attributes[: offer.terms.n_items]  # later items join with the next round
     model = make_run_model(offer.model, offer.options, columns, titles)
-    protocol = make_run_protocol(offer.protocol, offer.model, offer.options)
-    side = protocol.make_network_server(offer.terms, model, state)
+    side = protocol_of(offer).make_network_server(offer.terms, model, state)
     side.sign_as(offer.run_id, bytes(row.secret))
     members = () if row.members is None else msgspec.msgpack.decode(row.members)
     server = Server(side, members, round_number=round_number, most_attempts=None)
