@@ -222,7 +222,7 @@ def page_takes_part(device: Device) -> str:
     page = Page(device, lambda *_: pytest.fail("nothing to attack"))
     page.participation._run(threading.Event())
     assert (page.participation.reported, page.participation.code) == (1, "not-active")
-    return page.state()["part"]["refusal"]
+    return page.state()["refusal"]
 
 
 def app_takes_part(device: Device) -> str:

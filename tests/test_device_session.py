@@ -289,12 +289,12 @@ def test_the_page_takes_part_again_when_a_full_server_has_room(tmp_path: Path) -
         new_device(tmp_path / "device") as device,
     ):
         device.join(live.url)
-        live.storage._waiting += 1000
+        live.storage._waiting.update(range(1000))
         page = Page(device, read_reports)
         page.participation.start()
         wait_for(lambda: page.participation.code == "busy")
         assert page.participation.is_on
-        live.storage._waiting -= 1000
+        live.storage._waiting.difference_update(range(1000))
         wait_for(lambda: not page.participation.is_on)
         assert page.participation.code == "off"
         assert (device.status().is_over, device.budget()["rounds"]) == (True, 6)

@@ -212,7 +212,7 @@ def test_nobody_waits_for_a_server_that_is_silent(tmp_path: Path, monkeypatch: p
         assert client.post("/api/part", json={"on": True}).status_code == 204
         connection, _ = silent.accept()  # the thread asks
         assert client.post("/api/part", json={"on": False}).status_code == 204
-        assert client.get("/api/state").json()["part"] == {"on": False, "code": "off", "words": "", "refusal": ""}
+        assert client.get("/api/state").json()["part"] == {"on": False, "code": "off", "words": ""}
         assert client.post("/api/forget", json={}).status_code == 204
         assert time.monotonic() - started < PATIENCE  # which the thread still waits for
         connection.close()
@@ -379,4 +379,4 @@ def test_a_spent_budget_stops_taking_part_and_a_person_can_allow_more(tmp_path: 
             assert ("--raise-to 16" in page.participation.words) == (code == "budget")
             page.allow_draw()
         assert page.participation.reported == 4
-        assert page.state()["over"]
+        assert page.state()["is_over"]

@@ -94,7 +94,12 @@ class Session:
                 "the budget must not change after the first round, because the permanent bits of this device depend on"
                 " it. To start again, erase the store with `hushrec device forget`."
             )
-        self.start(self.store, budgets)
+        self._put(budgets, budgets.new_ledger())
+
+    def _put(self, budgets: Budgets, ledger: Ledger) -> None:
+        with self.store.change():
+            self.store.put_json("budgets", budgets)
+            self.store.put_json("ledger", ledger.to_record())
         self.budgets = budgets
         self.forget_client()
 
@@ -107,11 +112,7 @@ class Session:
         budgets, ledger = replace(self.budgets, epsilon=epsilon), self.ledger()
         if self.is_enrolled:
             allow_run(budgets.protocol_for(self.accepted), self.accepted.terms, ledger, self.client().spent)
-        with self.store.change():
-            self.store.put_json("budgets", budgets)
-            self.store.put_json("ledger", ledger.to_record())
-        self.budgets = budgets
-        self.forget_client()
+        self._put(budgets, ledger)
 
     def allow(self, epsilon: float) -> None:
         """Increase the ledger's limits so that all runs together may cost `epsilon`; limits are never lowered."""
@@ -125,9 +126,7 @@ class Session:
         for protocol in protocols:
             for unit, limit in protocol.limits_at(allowed).items():
                 ledger.raise_limit(unit, max(limit, ledger.limit(unit) or 0.0))
-        with self.store.change():
-            self.store.put_json("ledger", ledger.to_record())
-        self.forget_client()
+        self._put(self.budgets, ledger)
 
     @property
     def in_round(self) -> bool:

@@ -93,7 +93,7 @@ class Page:
         self._changes = 0
 
     def state(self) -> dict[str, Any]:
-        """Return the data for the page's header and ledger, and two counters.
+        """Return the device's status, the data for the page's header and ledger, and two counters.
 
         `changes` counts what the person changed, such as ratings; `reported` counts the device's reports since the page
         was opened. The page reloads its lists when one of them has changed.
@@ -101,23 +101,15 @@ class Page:
         device, part, status, statement = self.device, self.participation, self.device.status(), self.device.budget()
         has_own_epsilon = device.offer is not None and _takes_own_budget(device.offer)
         return {
+            **vars(status),
             "changes": self._changes,
             "reported": part.reported + status.is_over,  # the end of the run brings a last public table
-            "over": status.is_over,
-            "joined": status.has_joined,
-            "server": status.server,
-            "part": {"on": part.is_on, "code": part.code, "words": part.words, "refusal": status.refusal},
-            "round": status.round_number,
-            "rounds": status.rounds,
-            "n_items": status.n_items,
-            "n_ratings": status.n_ratings,
-            "n_known": status.n_known,
+            "part": {"on": part.is_on, "code": part.code, "words": part.words},
             "form": device.budgets.form_values().tolist(),
             "ledger": statement,
             "epsilon_p": device.budgets.epsilon_p,
             "level": device.budgets.epsilon if has_own_epsilon else device.budgets.epsilon_i,
             "can_change_level": statement.get("permanent_draws", 0) == 0,
-            "can_recommend": status.can_recommend,
             "has_learned": device.has_learned,
         }
 

@@ -68,7 +68,7 @@ class Storage:
         )
         (_configure_postgresql if self.is_shared else _configure_sqlite)(self._engine)
         self._queue: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()  # None: end the thread
-        self._waiting = 0
+        self._waiting: set[asyncio.Future[Any]] = set()
         self._worker = secrets.token_hex(16)  # identifies this process among those that share the database
         try:
             if self.is_shared:
@@ -95,7 +95,7 @@ class Storage:
     @property
     def waiting(self) -> int:
         """The number of reports and other writes that are not yet committed."""
-        return self._waiting
+        return len(self._waiting)
 
     def _reach(self) -> None:
         """Connect once, so that a wrong host, name or user raises before anything is created.
@@ -156,13 +156,10 @@ class Storage:
 
     def _submit(self, work: Any, scrub: bool = False, **how: Any) -> "asyncio.Future[Any]":
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        future.add_done_callback(self._one_less)
-        self._waiting += 1
+        self._waiting.add(future)
+        future.add_done_callback(self._waiting.discard)
         self._queue.put(_Write(work, future, scrub, **how))
         return future
-
-    def _one_less(self, _: "asyncio.Future[Any]") -> None:
-        self._waiting -= 1
 
     def scrub(self) -> None:
         """Truncate SQLite's write-ahead log, so that no byte of a deleted report stays in it."""
@@ -182,7 +179,8 @@ class Storage:
     def _write_all(self) -> None:
         while True:
             writes = self._gather()
-            for _, together in groupby(sorted(writes, key=_rank), key=_group):
+            writes.sort(key=lambda write: write is None or not write.is_first)
+            for _, together in groupby(writes, key=_group):
                 some = [write for write in together if write is not None]
                 if not some:
                     return
@@ -212,11 +210,8 @@ class Storage:
             if first.scrub:
                 with contextlib.suppress(StorageError):  # blocked by a reader: the next round or start scrubs
                     self.scrub()
-        _resolve_all([(write.future, outcome) for write, outcome in zip(writes, outcomes, strict=True)])
-
-
-def _rank(write: _Write | None) -> bool:
-    return write is None or not write.is_first
+        with contextlib.suppress(RuntimeError):  # the loop is closed: no coroutine waits for the results
+            first.future.get_loop().call_soon_threadsafe(_resolve, writes, outcomes)  # one wake-up for all futures
 
 
 def _group(write: _Write | None) -> object:
@@ -253,23 +248,14 @@ def _parsed(url: str) -> sa.URL:
     return found
 
 
-_Result = tuple["asyncio.Future[Any]", Any]
-
-
-def _resolve_all(results: list[_Result]) -> None:
-    """Resolve all futures with one wake-up of the event loop."""
-    with contextlib.suppress(RuntimeError):  # the loop is closed: no coroutine waits for the results
-        results[0][0].get_loop().call_soon_threadsafe(_resolve, results)
-
-
-def _resolve(results: list[_Result]) -> None:
-    for future, outcome in results:
-        if future.cancelled():
+def _resolve(writes: list[_Write], outcomes: list[Any]) -> None:
+    for write, outcome in zip(writes, outcomes, strict=True):
+        if write.future.cancelled():
             continue
         if isinstance(outcome, BaseException):
-            future.set_exception(outcome)
+            write.future.set_exception(outcome)
         else:
-            future.set_result(outcome)
+            write.future.set_result(outcome)
 
 
 @contextlib.contextmanager

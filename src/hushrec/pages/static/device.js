@@ -101,21 +101,21 @@ const CALM = new Set(["off", "looking", "waiting", "reporting"]);
 const TRYING = new Set(["away", "busy"]);
 
 function show(news) {
-  const first = state !== null && news.joined && !state.joined;
+  const first = state !== null && news.has_joined && !state.has_joined;
   state = news;
-  find("#welcome").hidden = state.joined;
-  document.body.classList.toggle("welcoming", !state.joined);
-  find("#joined").hidden = !state.joined;
-  const { on, code, words, refusal } = state.part;
+  find("#welcome").hidden = state.has_joined;
+  document.body.classList.toggle("welcoming", !state.has_joined);
+  find("#joined").hidden = !state.has_joined;
+  const { on, code, words } = state.part;
   const calm = CALM.has(code);
-  if (!state.joined) pill("Not joined", "warm");
-  else if (state.over) pill("All rounds are over");
+  if (!state.has_joined) pill("Not joined", "warm");
+  else if (state.is_over) pill("All rounds are over");
   else if (!calm) pill(TRYING.has(code) ? "Server away" : "Stopped", "bad");
   else pill(on ? "Taking part" : "Not taking part", on ? "" : "warm");
-  say("#part-words", state.over ? "All rounds are over. You keep your recommendations, and new ratings still change them." : (PART[code] ?? `Stopped: ${words}`) + (refusal && ` Your device left a round, because it refused a message: ${refusal}`));
-  find(".part").classList.toggle("trouble", !calm && !state.over);
+  say("#part-words", state.is_over ? "All rounds are over. You keep your recommendations, and new ratings still change them." : (PART[code] ?? `Stopped: ${words}`) + (state.refusal && ` Your device left a round, because it refused a message: ${state.refusal}`));
+  find(".part").classList.toggle("trouble", !calm && !state.is_over);
   say("#part", on ? "Stop" : "Take part");
-  find("#part").hidden = state.over || AFTER.has(code);
+  find("#part").hidden = state.is_over || AFTER.has(code);
   find("#next").hidden = !find("#part").hidden;
   find("#part").disabled = !on && state.n_known === 0;
   say("#part-note", partNote());
@@ -125,11 +125,11 @@ function show(news) {
 }
 
 function partNote() {
-  if (!state.joined) return "";
-  const reported = state.round ? `Last report: round ${count(state.round)} of ${count(state.rounds)}.` : `The run has ${plural(state.rounds, "round", "rounds")}; this device has not reported yet.`;
+  if (!state.has_joined) return "";
+  const reported = state.round_number ? `Last report: round ${count(state.round_number)} of ${count(state.rounds)}.` : `The run has ${plural(state.rounds, "round", "rounds")}; this device has not reported yet.`;
   let advice = "";
-  if (!state.over && state.n_known === 0) advice = " Rate something first.";
-  else if (!state.over && state.ledger.permanent_draws === 0) advice = " Rate before your first round: it draws the permanent bits from the ratings that you have then.";
+  if (!state.is_over && state.n_known === 0) advice = " Rate something first.";
+  else if (!state.is_over && state.ledger.permanent_draws === 0) advice = " Rate before your first round: it draws the permanent bits from the ratings that you have then.";
   return `${reported} Server: ${state.server}.${advice}`;
 }
 
