@@ -63,6 +63,10 @@ class Live:
     admin_token: str | None
     ca: Path | None
 
+    def count(self, name: str, **labels: str) -> int:
+        """The value of one counter of the metrics, for example `count("reports", kind="stored")`."""
+        return int(self.monitor._series.get_sample_value(f"hushrec_{name}_total", labels) or 0)
+
     def admin(self, method: str, path: str, **arguments: Any) -> Any:
         """A call of the admin's."""
         headers = {"Authorization": f"Bearer {self.admin_token}"}

@@ -33,7 +33,7 @@ def test_devices_join_and_report_through_the_proxy(tmp_path: Path) -> None:
         with new_device(tmp_path / "device") as device:
             device.join(address, ca=authority)
             assert [device.step(wait=20) for _ in range(2)] == ["reported", "reported"]
-        assert live.monitor.count("reports", kind="stored") == 2
+        assert live.count("reports", kind="stored") == 2
         denied = (DEPLOY / "nginx.conf").read_text("utf-8")
         assert re.search(r"location ~ \^/\(metrics\|v1/admin\) \{\s+allow 127\.0\.0\.1;\s+deny all;", denied)
 
@@ -52,7 +52,7 @@ def test_a_proxy_spreads_devices_over_workers_and_does_without_one_that_ends(tmp
                 device.join(address, ca=authority)
             for _ in range(6):
                 assert [device.step(wait=20) for device in devices] == ["reported"] * 3
-            stored = [live.monitor.count("reports", kind="stored") for live in (one, two)]
+            stored = [live.count("reports", kind="stored") for live in (one, two)]
             assert sum(stored) == 18
             assert min(stored) > 0
         for _ in range(2):

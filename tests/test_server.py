@@ -62,7 +62,7 @@ ACTIONS = {
     Event.START_ROUND: lambda server: server.start_round(),
     Event.RECEIVE: lambda server: server.receive(1, at(), make_report()),
     Event.END_ROUND: lambda server: server.close_phase(),  # of the only phase there is
-    Event.ENROL: lambda server: server.enrol(7),
+    Event.ENROL: lambda server: server.replace_members([7]),
 }
 
 
@@ -225,7 +225,8 @@ def test_a_saved_server_goes_on_between_rounds_and_in_the_middle_of_one():
             one.state()
         one.close_phase(answers)
     assert twin.side.heard == server.side.heard == [3, 3]
-    twin.resume_round(attempt=2, members=["c"])
+    twin.replace_members(["c"])
+    twin.resume_round(attempt=2)
     assert (twin.address, twin.inbox("c"), twin.inbox("a")) == (Address(3, 2, "hello"), "hello c", None)
 
 
@@ -296,10 +297,10 @@ def test_rounds_end_with_the_terms():
 def test_clients_join_between_rounds():
     """Whoever is enrolled is waited for; in an open round nobody joins."""
     server = make_server(())
-    server.enrol(1)
+    server.replace_members([1])
     server.start_round()
     with pytest.raises(LocalProtocolError):
-        server.enrol(5)
+        server.replace_members([1, 5])
     server.receive(1, at(), make_report())
     assert server.reported.keys() == server.asked
 

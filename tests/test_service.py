@@ -44,7 +44,7 @@ def test_two_devices_take_part_in_every_round_and_get_recommendations(tmp_path: 
         assert play(devices) == [6, 6]
         assert live.rounds.is_over
         assert not np.array_equal(live.rounds.public["item_vectors"], start)
-        assert live.monitor.count("reports", kind="stored") == 12
+        assert live.count("reports", kind="stored") == 12
     for n, device in enumerate(devices):
         rated = {f"item-{item}" for item in np.random.default_rng(n).choice(60, size=12, replace=False)}
         suggestions = device.recommend(5)  # the server is gone: this is offline

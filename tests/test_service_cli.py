@@ -255,7 +255,7 @@ def test_a_fleet_takes_part_in_two_processes(tmp_path: Path) -> None:
         outcome = run(*fleet, "--processes", "2", "--json")
         assert outcome.code == 0, outcome.err
         done = json.loads(outcome.out)
-        assert (done["devices"], done["reports"], live.monitor.count("reports", kind="stored")) == (12, 36, 36)
+        assert (done["devices"], done["reports"], live.count("reports", kind="stored")) == (12, 36, 36)
         assert 0 < done["rmse"] < 3
         assert "12 devices made 0 reports" in run(*fleet).err  # the run is over; the stores are found again
 

@@ -209,7 +209,7 @@ def test_a_full_disk_refuses_and_then_goes_on(tmp_path: Path) -> None:
         assert live.rounds.n_reports == 1
         live.storage.at_once(lambda c: c.exec_driver_sql("PRAGMA max_page_count = 1000000"))
         assert two.report(big).status_code == 200
-        wait_for(lambda: live.monitor.count("rounds_closed") == 1)
+        wait_for(lambda: live.count("rounds_closed") == 1)
 
 
 def test_a_locked_database_refuses_and_then_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,7 +225,7 @@ def test_a_locked_database_refuses_and_then_goes_on(tmp_path: Path, monkeypatch:
         other.close()
         for device in (one, two):
             assert device.report(make_body()).status_code == 200
-        wait_for(lambda: live.monitor.count("rounds_closed") == 1)
+        wait_for(lambda: live.count("rounds_closed") == 1)
 
 
 def test_a_device_whose_disk_is_full_sends_nothing(tmp_path: Path) -> None:

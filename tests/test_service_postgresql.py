@@ -90,7 +90,7 @@ def test_postgresql_keeps_no_report_in_its_tables_after_a_round(
         live.storage.at_once(lambda connection: connection.execute(sa.text("CHECKPOINT")))
         assert is_on_disk()
         assert two.report(make_body()).status_code == 200
-        wait_for(lambda: live.monitor.count("rounds_closed") == 1)
+        wait_for(lambda: live.count("rounds_closed") == 1)
         live.storage.at_once(lambda connection: connection.execute(sa.text("CHECKPOINT")))
         assert live.storage.at_once(lambda c: c.execute(sa.select(sa.func.count()).select_from(reports)).scalar()) == 0
         assert not is_on_disk()

@@ -207,7 +207,7 @@ def test_two_workers_finish_a_masked_run_and_learn_what_one_would(
         for live in lives:
             wait_for(lambda live=live: live.rounds.is_over)  # type: ignore[misc]
             assert [device.budget()["rounds"] for device in devices] == [rounds] * 3
-        closed = [live.monitor.count("rounds_closed") for live in lives]
+        closed = [live.count("rounds_closed") for live in lives]
         assert sum(closed) == rounds  # each by one of them
         found, expected = [live.rounds.server.side.state for live in lives], learned_by_one(database)
         for state in found:
@@ -270,7 +270,7 @@ def test_two_workers_that_close_a_phase_at_the_same_time_close_it_once(tmp_path:
         query = sa.select(schema.rounds.c.round, schema.rounds.c.reports).order_by(schema.rounds.c.round)
         stored = lives[0].storage.at_once(lambda connection: connection.execute(query).all())
         assert stored == [(number, 1) for number in range(1, 11)]
-        assert sum(live.monitor.count("rounds_closed") for live in lives) == 10
+        assert sum(live.count("rounds_closed") for live in lives) == 10
 
 
 def together(lives: list[Live], action: str) -> None:

@@ -84,10 +84,13 @@ class Client:
         """
         return max(self.last_round - 1, 0) if self.has_attempts else self.last_round
 
-    @property
-    def takes_part(self) -> bool:
-        """Whether this device reports. Every device reports under `masked`; other protocols require ratings."""
-        return self.side.takes_part(self._private)
+    def check_takes_part(self) -> None:
+        """Raise `LocalProtocolError` if this device cannot report. Under `masked` every device can."""
+        if not self.side.takes_part(self._private):
+            raise LocalProtocolError(
+                "to report, a device must have rated an item of the server's catalogue and, under some protocols and"
+                " models, have unrated items left. Rate an item, or remove a rating."
+            )
 
     @property
     def _private(self) -> Private:
@@ -135,11 +138,7 @@ class Client:
 
         The ledger is charged first for everything that the report releases. `draws` replaces random draws in tests.
         """
-        if not self.takes_part:
-            raise LocalProtocolError(
-                "to report, a device must have rated at least one item and, under some protocols and models, have"
-                " unrated items left. Rate an item, or remove a rating."
-            )
+        self.check_takes_part()
         self.check_order(address)
         report = self.side.report(self._private, address, message, draws)
         self.ledger.charge(report.events)  # raises before anything changes

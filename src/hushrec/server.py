@@ -95,11 +95,6 @@ class Server:
             return None
         return self._inbox.get(name)
 
-    def enrol(self, name: Name) -> None:
-        """Let a device take part from the next round on; raise `LocalProtocolError` while a round is open."""
-        self._move(Event.ENROL)
-        self._members.add(name)
-
     def replace_members(self, names: Collection[Name]) -> None:
         """Let only these devices take part from the next round on; raise `LocalProtocolError` while a round is open."""
         self._move(Event.ENROL)
@@ -197,16 +192,15 @@ class Server:
         self._next_stage(Event.CLOSE_PHASE)
         self._next_attempt("too few devices reported in its first phase.", self.side.choose_members(members))
 
-    def resume_round(self, *, attempt: int = 1, members: Collection[Name] | None = None) -> None:
+    def resume_round(self, attempt: int = 1) -> None:
         """Open the first phase of this attempt of the next round, to restore a server that stopped during the attempt.
 
-        `members` are the devices that the attempt asks, by default all members. Afterwards the caller must close those
-        phases again that were closed before the server stopped.
+        The attempt asks all members. Afterwards the caller must close those phases again that were closed before the
+        server stopped.
         """
-        asked = self._members if members is None else members
-        self._open_round(asked)
+        self._open_round(self._members)
         if attempt > 1:
-            self._open_attempt(self.round_number, attempt, asked)
+            self._open_attempt(self.round_number, attempt, self._members)
 
     def _next_attempt(self, reason: str, members: Collection[Name]) -> None:
         if self._most_attempts is not None and self._attempt >= self._most_attempts:

@@ -1,6 +1,7 @@
 """The command `hushrec fleet`: run many real devices against a server."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -62,13 +63,13 @@ def fleet(
     given = {"epsilon_i": epsilon_i, "epsilon_g": epsilon_g}
     chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     budgets = Budgets(epsilon=epsilon, scale=(ratings.scale.low, ratings.scale.high), **chosen)
+    budgets = replace(budgets, limits={"selection": epochs * budgets.epsilon_p})
     orders = Orders(
         server=check_address(server),
         budgets=budgets,
         ca=ca,
         rounds=rounds,
         invitations=None if invitations is None else tuple(invitations.read_text().split()),
-        max_selection_epsilon=epochs * budgets.epsilon_p,
         follow=follow,
     )
     started = time.perf_counter()

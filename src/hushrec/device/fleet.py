@@ -49,7 +49,6 @@ class Orders:
     rounds: int | None = None  # number of rounds in which each device reports; None: until the run is over
     invitations: tuple[str, ...] | None = None  # one code per device; None for an open server
     follow: bool = False  # agree to further rounds or a next run, and raise the limits for it
-    max_selection_epsilon: float = 0.0  # `sdcf`: the ledger's limit on selections; at least `budgets.epsilon_p`
 
 
 @dataclass(frozen=True)
@@ -200,9 +199,6 @@ def _open(member: Member, orders: Orders) -> Session:
     store = Store(member.folder, create=new)
     if new:
         Session.start(store, orders.budgets)
-        ledger = Session(store).ledger()
-        ledger.raise_limit("selection", max(orders.max_selection_epsilon, ledger.limit("selection") or 0))
         with store.change():
             store.put_ratings(dict(member.ratings))
-            store.put_json("ledger", ledger.to_record())
     return Session(store, keep_public=False)

@@ -209,7 +209,8 @@ class Session:
         The request names this device's last report. A server that was restored from a backup, and does not have this
         report, can then notice it.
         """
-        client = self._participant()
+        client = self.client()
+        client.check_takes_part()
         last = ".".join(str(number) for number in _place(client.private_state()))
         done_with = max(client.done_with, self.store.get_json("given_up") or 0)  # needs no further report
         return Request("GET", f"/v1/inbox?after={done_with}&last={last}&wait={wait:g}")
@@ -313,22 +314,12 @@ class Session:
                 "`hushrec device join --next`."
             )
 
-    def _participant(self) -> Client:
-        """Return the client; raise if it has no ratings to take part with."""
-        client = self.client()
-        if not client.takes_part:
-            raise LocalProtocolError(
-                "to take part, a device must have rated an item of the server's catalogue, and under some protocols not"
-                " all of them. Rate some first, or remove a rating."
-            )
-        return client
-
     def _prepare_report(self, envelope: Envelope, attempt_seconds: int | None) -> bool:
         """Make the report, charge the ledger and store both; return False if there is no report to send.
 
         The secrets of the attempt, if it has further phases, are kept for `attempt_seconds`.
         """
-        client, asked = self._participant(), envelope.message
+        client, asked = self.client(), envelope.message
         offer = replace(self.accepted, terms=getattr(asked, "terms", self.accepted.terms))
         try:
             published = client.side.published(asked)

@@ -65,10 +65,6 @@ class Monitor:
         self._seconds.observe(seconds)
         self._since_close.append(seconds)
 
-    def count(self, name: str, **labels: str) -> int:
-        """Return the value of one counter, for example `count("reports", kind="stored")`."""
-        return int(self._series.get_sample_value(f"hushrec_{name}_total", labels) or 0)
-
     @property
     def refusals(self) -> int:
         """The number of refused requests, except reports of a closed phase and requests after the end of the run."""

@@ -93,7 +93,7 @@ def rebuild(connection: sa.Connection, row: sa.Row[Any]) -> Server:
     server = Server(side, members, round_number=round_number, most_attempts=None)
     if row.attempt:
         side.n_expected = row.expected
-        server.resume_round(attempt=row.attempt, members=members)
+        server.resume_round(row.attempt)
         _close_until(connection, server, row.phase)
     return server
 
