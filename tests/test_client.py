@@ -224,7 +224,6 @@ def test_item_vectors_of_absurd_size_are_refused(vectors, sentence):
 def test_a_client_without_ratings_stays_out():
     """Its fakes would all be alike and announce it."""
     client = make_client(rated=False)
-    assert not client.takes_part
     with pytest.raises(LocalProtocolError, match="rated items"):
         report_on(client, make_announcement())
 
@@ -440,10 +439,12 @@ def test_an_epsilon_p_that_is_no_number_is_refused():
 
 def test_a_person_who_rated_everything_stays_out_unless_a_cap_hides_it():
     """Without a cap there is no unrated item to hide among."""
-    for protocol, takes_part in ((SDCF, False), (Sdcf(epsilon_i=4.0, epsilon_g=1.0, profile_cap=6), True)):
-        client = make_client(protocol)
+    without, capped = (make_client(one) for one in (SDCF, Sdcf(epsilon_i=4.0, epsilon_g=1.0, profile_cap=6)))
+    for client in (without, capped):
         client.add_ratings(np.arange(N_ITEMS), np.full(N_ITEMS, 3.0))
-        assert client.takes_part is takes_part
+    capped.check_takes_part()
+    with pytest.raises(LocalProtocolError, match="unrated items"):
+        without.check_takes_part()
 
 
 def test_a_restored_client_remembers_how_long_the_catalogue_was():

@@ -303,18 +303,12 @@ class Rounds(RunCopy):
         expected = self.count_present(server.round_number + 1)
         server.side.n_expected = expected
         server.start_round()
-        offer, version = replace(self.offer, terms=server.side.terms), self.version  # the terms have the new items
+        offer = replace(self.offer, terms=server.side.terms)  # the terms have the new items
 
-        def write(connection: sa.Connection) -> Stored | int | None:
-            if not takes_turn(connection):
-                return None
-            if lock_run(connection) != version:
-                return load_run(connection)
+        def change(connection: sa.Connection) -> int:
             return write_run(connection, offer, server, self._wall_clock(), expected=expected)
 
-        written = await self._storage.write(write)
-        self._move(self._after(written, offer, server))
-        if self.version == written:
+        if await self._write(offer, server, change):
             self._monitor.log("round-opened", round=self.round_number, items=offer.terms.n_items)
 
     async def close_phase(self) -> None:
@@ -329,19 +323,15 @@ class Rounds(RunCopy):
         if not self.is_open:
             raise Refusal("no round is open. Start one first.", code="no-round")
         self._is_closing = True
-        address = self.server.address
+        address, n_reports = self.server.address, 0
         asked, n_items = max(self.n_invited, self.n_reports), self.offer.terms.n_items
         closed = ClosedRound(self.round_number, self.elapsed, asked, n_items, self._monitor.latencies)
-        server, before, version, n_reports = copy.deepcopy(self.server), self.public, self.version, 0
+        server, before = copy.deepcopy(self.server), self.public
         is_enough, entitled = self._is_enough, self.registry.entitled(self.round_number + 1)
 
-        def write(connection: sa.Connection) -> Stored | int | None:
+        def change(connection: sa.Connection) -> int:
             nonlocal n_reports
-            if not takes_turn(connection):
-                return None
-            if lock_run(connection) != version:
-                return load_run(connection)
-            n_reports = count_reports(connection, self.server.address)
+            n_reports = count_reports(connection, address)
             if is_enough:
                 server.close_phase(*read_given(connection, server.address))
             else:  # nothing was revealed and no budget was spent: ask the devices that are entitled now
@@ -354,29 +344,33 @@ class Rounds(RunCopy):
             return write_run(connection, self.offer, server, self._wall_clock())
 
         try:
-            written = await self._storage.write(write, scrub=True)
+            is_mine = await self._write(self.offer, server, change, scrub=True)
         finally:
             self._is_closing = False
-        self._move(self._after(written, self.offer, server))
-        if self.version != written:
-            return  # another worker closed the phase
-        if not self.is_open:
+        if is_mine and not self.is_open:
             self._monitor.round_closed(self.round_number, n_reports, closed.seconds)
-        elif self.server.address.attempt > address.attempt:
+        elif is_mine and self.server.address.attempt > address.attempt:
             self._monitor.log("attempt-failed", **vars(address))
 
-    def _after(self, written: Stored | int | None, offer: Offer, server: Server) -> Stored:
-        """Return the run after this worker tried to change it.
+    async def _write(
+        self, offer: Offer, server: Server, change: Callable[[sa.Connection], int], *, scrub: bool = False
+    ) -> bool:
+        """Store a run that has moved on to `offer` and `server`; return False if another worker changed it first.
 
-        `written` is the new version of the run's row if this worker changed it to `offer` and `server`. It is the
-        stored run if another worker changed the row before. It is None while another worker opens or closes a phase;
-        then nothing changes now, and a notification follows.
+        `change` writes the run's row and returns its new version. While another worker opens or closes a phase,
+        nothing changes now, and a notification follows.
         """
-        if isinstance(written, Stored):
-            return written
-        if written is None:
-            return self._stored
-        return replace(self._stored, offer=offer, server=server, version=written)
+        known = self._stored
+
+        def write(connection: sa.Connection) -> Stored:
+            if not takes_turn(connection):
+                return known
+            if lock_run(connection) != known.version:
+                return load_run(connection)
+            return replace(known, offer=offer, server=server, version=change(connection))
+
+        self._move(await self._storage.write(write, scrub=scrub))
+        return self.server is server
 
     # Admin -----------------------------------------------------------------------------------------------------
 
