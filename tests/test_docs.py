@@ -56,9 +56,10 @@ def test_every_call_of_the_data_flow_is_in_the_code():
 def test_the_routes_of_the_data_flow_exist():
     """Each `GET /path` or `POST /path` is a route of the server or of the device page."""
     source = source_of("service/app") + source_of("device/ui")
-    routes = re.findall(r"`(GET|POST) (/[a-z0-9/]+)`", DATA_FLOW)
+    routes = re.findall(r"`(GET|POST) ((?:/v1)?)(/[a-z0-9/]+)`", DATA_FLOW)
     assert len(routes) > 8
-    assert [route for route in routes if not re.search(rf'app\.{route[0].lower()}\(\s*"{route[1]}"', source)] == []
+    for method, prefix, path in routes:
+        assert re.search(rf'(app|router)\.{method.lower()}\(\s*"({prefix})?{path}"', source), (method, prefix, path)
 
 
 def test_the_data_flow_names_no_function_that_is_gone():

@@ -164,9 +164,7 @@ def _certificate(
 
 def _notices(rounds: "Rounds", min_devices: int) -> list[str]:
     """Return notices for the operator: how many devices a round waits for, and the accuracy to expect of the run."""
-    from hushrec.offers import expectation, protocol_of
-
-    expected, expects = protocol_of(rounds.offer).expected_devices(rounds.offer.terms), expectation(rounds.offer)
+    expected, expects = rounds.protocol.expected_devices(rounds.offer.terms), rounds.expectation()
     of = "" if expected is None else f" of the {expected:,} that this run expects"
     option = "rounds.min_devices of --config sets this"
     if rounds.fewest_devices > min_devices:

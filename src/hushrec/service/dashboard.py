@@ -16,7 +16,6 @@ from fastapi import FastAPI, Query
 from fastapi.responses import StreamingResponse
 
 from hushrec.messages import PROTOCOL_VERSION
-from hushrec.offers import expectation, protocol_of
 from hushrec.pages import HEADERS, add_page
 from hushrec.protocols import find_protocol
 from hushrec.service.history import read_most_moved, read_rounds
@@ -53,7 +52,7 @@ class Dashboard:
             "knowledge": {"can": knowledge.can, "cannot": knowledge.cannot},
             "protocol": offer.protocol,
             "rounds": offer.terms.max_rounds,
-            "asks": protocol_of(offer).asks(offer.terms),
+            "asks": rounds.protocol.asks(offer.terms),
             "model": {"name": offer.model, "options": offer.options},
             "versions": {"hushrec": _own_version(), "protocol": PROTOCOL_VERSION, "schema": len(MIGRATIONS)},
             "run_id": offer.run_id,
@@ -89,7 +88,7 @@ class Dashboard:
             "progress": rounds.server.side.progress if rounds.is_open else None,
             "concern": rounds.concern,
             "accuracy": rounds.server.side.accuracy,
-            "expectation": expectation(rounds.offer, rounds.registry.count_active() or None),
+            "expectation": rounds.expectation(rounds.registry.count_active() or None),
         }
 
     async def events(self) -> AsyncIterator[str]:

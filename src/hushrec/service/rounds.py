@@ -24,7 +24,6 @@ import sqlalchemy as sa
 
 from hushrec.errors import HushrecError, RemoteProtocolError
 from hushrec.messages import Address, Envelope, Offer, Public, Receipt
-from hushrec.offers import protocol_of
 from hushrec.protocols.parties import Name
 from hushrec.randomness import Purpose, SystemRandomness
 from hushrec.server import Server, Stage
@@ -82,7 +81,7 @@ class Rounds(RunCopy):
         claims = self._ahead.keys()
         ahead = {name for name, last in self._ahead.items() if last[0] > self.round_number}
         count, total = (len(names) - self.registry.count_ended(names) for names in (ahead, claims))
-        most_corrupt = protocol_of(self.offer).most_corrupt(self.offer.terms)
+        most_corrupt = self.protocol.most_corrupt(self.offer.terms)
         if self.server.side.can_skip_rounds or count <= total / 2 or count <= most_corrupt:
             return None
         return (

@@ -18,6 +18,8 @@ import sqlalchemy as sa
 from hushrec.errors import StorageError
 from hushrec.messages import Credentials, Enrolment
 from hushrec.models.predictor import Arrays
+from hushrec.offers import expectation, protocol_of
+from hushrec.protocols.configured import ConfiguredProtocol
 from hushrec.protocols.parties import Name
 from hushrec.server import Stage
 from hushrec.service.catalogue import CatalogueCopy
@@ -161,6 +163,14 @@ class RunCopy:
     @property
     def public(self) -> Arrays:
         return self.server.side.public
+
+    @property
+    def protocol(self) -> ConfiguredProtocol:
+        return protocol_of(self.offer)
+
+    def expectation(self, n_devices: int | None = None) -> str | None:
+        """Return `offers.expectation` for this run."""
+        return expectation(self.offer, n_devices)
 
     # Devices ---------------------------------------------------------------------------------------------------
 
