@@ -4,9 +4,11 @@ Planted: no noise, permanent bits that are the ratings, fakes and Laplace noise 
 exactly 1. No leak: a truth that no message was made from; an AUC is 0.5 within five deviations (false alarm 6e-7).
 """
 
+import json
 import math
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,7 +26,7 @@ from hushrec.audit.attacks.person import PersonFromReports
 from hushrec.audit.attacks.taste import MODEL
 from hushrec.audit.attacks.value import VALUE, likeliest_ratings
 from hushrec.audit.crowd import Crowd
-from hushrec.audit.findings import ERROR_REMOVED, EXACT, Finding, Subject, worst
+from hushrec.audit.findings import ERROR_REMOVED, EXACT, TARGETS, Finding, Subject, worst
 from hushrec.audit.judge import judge, judge_linkage, judge_people
 from hushrec.audit.observation import Observation
 from hushrec.audit.observed_run import record
@@ -41,6 +43,8 @@ from hushrec.data.synthetic import synthetic, synthetic_truth
 from hushrec.messages import Address
 from hushrec.protocols.gradient.messages import REPORT, GradientReport, ItemVectors, Terms
 from hushrec.protocols.gradient.protocols import Plain
+
+ROOT = Path(__file__).parents[1]
 
 FEW = 5  # items of which nothing is sent, where an attack is to find just those
 LIGHT = 40  # ratings of a person beside whose reports fakes are many
@@ -817,6 +821,45 @@ def test_a_test_that_leaves_an_attack_out_does_not_cover_it():
     assert not covers(test, model="mf", protocol="sdcf", attack="popularity")
     assert not covers(test, model="mf", protocol="plain", attack="consistent ratings")
     assert not covers(both_tests, model="mf", protocol="plain", attack="popularity")
+
+
+def test_audit_finds_all_targets_of_every_protocol():
+    """A small audit from Python: each protocol has findings, and the JSON holds no not-a-number."""
+    found = small_audit("mf")
+    assert found.protocols == ["plain", "isgld", "sdcf"]
+    assert {one.target for one in found.findings if one.protocol == "sdcf"} == set(TARGETS)
+    text = json.dumps(found.record(), allow_nan=False)
+    assert '"selection"' in text
+
+
+def names_today(model):
+    """Every attack on each protocol as `target: name`; those on persons depend on what is known of them."""
+    found = {protocol: set() for protocol in small_audit(model).protocols}
+    for one in small_audit(model).findings:
+        if one.target != "person":
+            found[one.protocol].add(f"{one.target}: {one.name}")
+    return found
+
+
+@pytest.mark.parametrize(("name", "model"), [("ml-100k", "mf"), ("ml-1m", "mf"), ("ml-100k-bpr", "bpr")])
+def test_records_of_the_page_hold_the_attacks_of_today(name, model):
+    """An attack that came, went or has another name since: the record is older, and must be taken again."""
+    record = json.loads((ROOT / "experiments" / "records" / "audit" / f"{name}.json").read_text("utf-8"))
+    found = {protocol: set() for protocol in record["worst"]}
+    for one in record["attacks"]:
+        if one["target"] != "person":
+            found[one["protocol"]].add(f"{one['target']}: {one['name']}")
+    assert found == names_today(model)
+
+
+def test_the_record_of_how_long_it_takes_is_of_the_attacks_of_today():
+    """What `benchmarks/audit.py` timed is what an audit runs now."""
+    record = json.loads((ROOT / "benchmarks" / "records" / "audit-ml-100k.json").read_text("utf-8"))
+    found = {
+        protocol: {name for name in names if not name.startswith("person: ")}
+        for protocol, names in record["attacks"].items()
+    }
+    assert found == names_today("mf")
 
 
 # Scales other than whole stars ---------------------------------------------------------------------------------------

@@ -61,7 +61,8 @@ def test_the_sdist_builds_and_tests_itself(built: Path) -> None:
 def test_an_installed_wheel_starts(built: Path, tmp_path: Path) -> None:
     """Outside the tree: the command, the library and the version."""
     (wheel,) = built.glob("*.whl")
-    options = ["--quiet", "--no-index", "--no-deps", "--disable-pip-version-check", "--target", str(tmp_path / "site")]
+    options = ["--quiet", "--no-index", "--no-deps", "--no-compile", "--disable-pip-version-check"]
+    options += ["--target", str(tmp_path / "site")]
     subprocess.run([sys.executable, "-m", "pip", "install", *options, str(wheel)], check=True)
     code = "import hushrec; print(hushrec.__file__, hushrec.__version__); hushrec.Recommender()"
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}

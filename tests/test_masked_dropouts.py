@@ -71,11 +71,14 @@ def check_round(
     np.testing.assert_array_equal(ended[-1].sum, engine_sum(problem, public, survivors, round_number, attempt))
 
 
-@pytest.mark.parametrize("lost", [1, 3], ids=["one, 10 %", "30 %"])
 def test_sums_over_http_are_the_engines_with_drop_outs_in_each_phase(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: list[Attempt], lost: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: list[Attempt]
 ) -> None:
-    """In round r, so many of ten leave in phase r, and are back in the next round; ledgers have every table once."""
+    """In round r, three of ten leave in phase r, and are back in the next round; ledgers have every table once.
+
+    No more may leave. Other shares of drop-outs are left to `make soak`.
+    """
+    lost = 3
     with joined(tmp_path, 10, masked_settings(10, terms={"survivors": 0.7})) as (live, devices):
         seed_devices(monkeypatch, devices)
         problem = problem_of(live, devices)

@@ -155,29 +155,27 @@ def test_an_enrolment_must_be_signed_with_the_key_it_brings(tmp_path: Path) -> N
         assert live.rounds.registry.count_active() == 0
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "sentence"),
-    [
-        (b"", 422, "well-formed MessagePack"),
-        (b"\xc1" * 50, 422, "well-formed MessagePack"),
-        (make_body(items=(1, 60)), 422, "item numbers of a report must be below 60"),
-        (make_body(size=200), 422, "at most 100"),
-        (make_body(width=5), 422, "4 numbers each"),
-        (make_body(phase="keys"), 409, "phase report"),
-        (make_body(attempt=2), 409, "attempt 1"),
-        (make_body(run_id="cd" * 16), 409, "this server's run"),
-        (msgspec.msgpack.encode({"version": 9}), 426, "version must be 2, got 9"),
-    ],
-)
-def test_a_malformed_answer_is_refused_with_one_sentence(
-    tmp_path: Path, body: bytes, status: int, sentence: str
-) -> None:
+MALFORMED = [
+    (b"", 422, "MessagePack"),
+    (b"\xc1" * 50, 422, "MessagePack"),
+    (make_body(items=(1, 60)), 422, "below 60"),
+    (make_body(size=200), 422, "at most 100"),
+    (make_body(width=5), 422, "4 numbers"),
+    (make_body(phase="keys"), 409, "phase report"),
+    (make_body(attempt=2), 409, "attempt 1"),
+    (make_body(run_id="cd" * 16), 409, "run"),
+    (msgspec.msgpack.encode({"version": 9}), 426, "2, got 9"),
+]
+
+
+def test_a_malformed_answer_is_refused_with_one_sentence(tmp_path: Path) -> None:
     """And the device can still give a good one."""
     with live_server(tmp_path) as live, RawDevice(live) as one, RawDevice(live):
         open_round(live)
-        reply = one.report(body)
-        assert reply.status_code == status
-        assert sentence in reply.json()["detail"]
+        for body, status, named in MALFORMED:
+            reply = one.report(body)
+            assert (reply.status_code, named in reply.json()["detail"]) == (status, True), reply.json()
+        assert live.rounds.n_reports == 0
         assert one.report(make_body()).status_code == 200
 
 
