@@ -23,7 +23,7 @@ import functools
 import math
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,15 +33,18 @@ from people import choose_people
 
 from hushrec.arrays import IntArray
 from hushrec.budget.accountants import TableAccountant
+from hushrec.budget.gaussian import own_norm_squared
 from hushrec.engines.cpu.masked import CpuMaskedEngine
 from hushrec.protocols.masked import server_side
 from hushrec.protocols.masked.agreement import FEWEST_COHORTS, disagreements
 from hushrec.protocols.masked.cohorts import cohort_sizes, draw_cohorts
+from hushrec.protocols.masked.device_table import affordable_fraction
 from hushrec.protocols.masked.encoding import BlockCode
 from hushrec.protocols.masked.noise import discrete_gaussian
 from hushrec.protocols.masked.plan import BIAS, COUNTS, FACTORS, Block
 from hushrec.protocols.masked.protocol import NETWORK_CORRUPT, NETWORK_RESERVE, NETWORK_SURVIVORS
 from hushrec.protocols.masked.secagg.roster import device_name
+from hushrec.protocols.masked.server_round import Phase
 from hushrec.protocols.masked.server_side import MaskedServer
 from hushrec.protocols.parties import NextAttempt
 from hushrec.randomness import Purpose, SeededRandomness
@@ -225,16 +228,22 @@ class Run:
     def play_attempt(self, number: int, count: int, members: Any) -> Any:
         """One attempt: who can pay sends their table, everybody noise."""
         names = {device_name(int(user)): int(user) for user in members}
-        suspects = {name for name, user in names.items() if str(user) in self.side.suspects}
+        levels = {name: level for name, user in names.items() if (level := self.side.suspicion.level(user))}
         terms = self.problem.terms
         sizes = cohort_sizes(len(names), terms.rules.smallest, terms.priced.cohort.devices)
-        drawn = draw_cohorts(names, sizes, b"secret", bytes([self.seed, number, count]), suspects)
+        drawn = draw_cohorts(names, sizes, b"secret", bytes([self.seed, number, count]), levels)
         cohorts = [
-            SimpleNamespace(survivors=frozenset(own), sum=self.honest_sum(number, count, [names[n] for n in own]))
+            SimpleNamespace(
+                survivors=frozenset(own),
+                stayed=frozenset(own),
+                n_keys=len(own),
+                culprits=frozenset(),
+                sum=self.honest_sum(number, count, [names[n] for n in own]),
+            )
             for own in drawn
         ]
         announcement = SimpleNamespace(round_number=number, attempt=count, place=(number, count))
-        attempt = SimpleNamespace(announcement=announcement, cohorts=cohorts, given_up=[])
+        attempt = SimpleNamespace(announcement=announcement, cohorts=cohorts, given_up=[], phase=Phase.SUMMED)
         self.side._names, self.side.attempt = names, attempt  # type: ignore[assignment]
         for cohort in cohorts:
             if self.attack is not None and device_name(self.hostile) in cohort.survivors:
@@ -251,12 +260,17 @@ class Run:
     def honest_sum(self, number: int, count: int, users: list[int]) -> np.ndarray:
         """The sum of one cohort without the lie: everybody's integers, and each device's own noise."""
         priced = self.problem.terms.priced
-        present = self.charge(number, users)
-        parts = self.engine.sum_integers(
-            priced.plan.rounds[number - 1], priced.codes[number - 1], self.side.learner.table(), present
-        )
+        integers, codes = np.zeros(sum(code.size for code in priced.codes[number - 1])), priced.codes[number - 1]
+        fractions = self.charge(number, users)
+        for fraction in np.unique(fractions[fractions > 0]):
+            own = [replace(code, norm_squared=own_norm_squared(code.norm_squared, fraction)) for code in codes]
+            integers += np.concatenate(
+                self.engine.sum_integers(
+                    priced.plan.rounds[number - 1], own, self.side.learner.table(), fractions == fraction
+                )
+            )
         noise = sum(draw_noise(self.seed, user, number, count, priced.codes[number - 1]) for user in users)
-        return (np.concatenate(parts) + noise).astype(np.uint32)
+        return (integers.astype(np.int64) + noise).astype(np.uint32)
 
     def lie(self, number: int, cohort: Any) -> np.ndarray:
         """What the hostile device adds to the sum of its cohort."""
@@ -297,19 +311,17 @@ class Run:
         return found.ravel()
 
     def charge(self, number: int, users: list[int]) -> np.ndarray:
-        """Charge those who can pay, and return who does; the hostile device has nothing to pay for."""
-        priced, paid = self.problem.terms.priced, np.zeros(self.problem.n_users, dtype=bool)
-        event, most = priced.table_sent(number - 1), priced.mu_squared * (1 + 1e-12)
+        """Charge everybody who can pay; return the fraction of the clips that each device sends, 0 for zeros."""
+        priced, found = self.problem.terms.priced, np.zeros(self.problem.n_users)
         for user in users:
-            if user == self.hostile:
+            if user == self.hostile:  # it has nothing to pay for
                 continue
-            after = self.spent[user].copy()
-            after.compose(event)
-            if after.spent() <= most:
-                self.spent[user], paid[user] = after, True
+            found[user] = affordable_fraction(priced, number, self.spent[user])
+            if found[user]:
+                self.spent[user].compose(priced.table_sent(number - 1, found[user]))
             else:
                 self.unpaid += 1
-        return paid
+        return found
 
 
 @functools.lru_cache(maxsize=4096)

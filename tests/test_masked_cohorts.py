@@ -20,6 +20,7 @@ from hushrec.messages import Address
 from hushrec.protocols.masked import device_side
 from hushrec.protocols.masked.cohorts import cohort_sizes, draw_cohorts
 from hushrec.protocols.masked.encoding import decode_sum
+from hushrec.protocols.masked.secagg.roster import device_name
 from hushrec.protocols.simulated import SIMULATED_RUN, simulated_secret
 from hushrec.server import Server
 
@@ -31,6 +32,11 @@ def three_cohorts() -> ReferenceEngine:
     """Eighteen devices in a run whose sums hold six, of which four must survive."""
     problem = small_problem(n_users=PEOPLE)
     return ReferenceEngine(replace(problem, terms=small_problem(n_users=LARGEST, survivors=0.6).terms))
+
+
+def members_asked(cohort: Any) -> list[int]:
+    """Whom the cohort asks in the open phase."""
+    return sorted(int.from_bytes(name, "big") for name in cohort.asked)
 
 
 def members_of(cohort: Any) -> list[int]:
@@ -49,21 +55,21 @@ def test_cohorts_are_full_or_nearly_so(devices: int, sizes: list[int]) -> None:
 def test_a_cohort_is_drawn_by_a_secret_and_the_announcement() -> None:
     """Again the same; with another announcement, or another secret, others."""
     names = [number.to_bytes(16, "big") for number in range(12)]
-    drawn = draw_cohorts(names, [6, 6], b"secret", b"a")
-    assert draw_cohorts(names[::-1], [6, 6], b"secret", b"a") == drawn
-    assert draw_cohorts(names, [6, 6], b"secret", b"b") != drawn
-    assert draw_cohorts(names, [6, 6], b"other", b"a") != drawn
+    drawn = draw_cohorts(names, [6, 6], b"secret", b"a", {})
+    assert draw_cohorts(names[::-1], [6, 6], b"secret", b"a", {}) == drawn
+    assert draw_cohorts(names, [6, 6], b"secret", b"b", {}) != drawn
+    assert draw_cohorts(names, [6, 6], b"other", b"a", {}) != drawn
 
 
 def test_suspects_are_spread_over_the_cohorts_and_left_out_first() -> None:
     """Five in three cohorts are two, two and one; whoever has no place is a suspect."""
     names = [number.to_bytes(16, "big") for number in range(18)]
     suspects = set(names[:5])
-    drawn = draw_cohorts(names, [6, 6, 6], b"secret", b"a", suspects)
+    drawn = draw_cohorts(names, [6, 6, 6], b"secret", b"a", dict.fromkeys(suspects, 1))
     assert sorted(name for cohort in drawn for name in cohort) == names
     assert [len(cohort) for cohort in drawn] == [6, 6, 6]
     assert sorted(len(suspects & set(cohort)) for cohort in drawn) == [1, 2, 2]
-    fewer = draw_cohorts(names, [7, 7], b"secret", b"a", suspects)
+    fewer = draw_cohorts(names, [7, 7], b"secret", b"a", dict.fromkeys(suspects, 1))
     assert set(names) - {name for cohort in fewer for name in cohort} < suspects
 
 
@@ -164,9 +170,14 @@ def test_a_spoiled_cohort_is_discarded_and_its_members_are_suspected() -> None:
     assert max(client.ledger["table"].tables for client in engine.clients.values()) == number
 
 
-def test_a_hostile_device_that_rests_is_not_cleared() -> None:
-    """It lies in the first and in the third round; the second, in which everybody is honest, clears nobody."""
+@pytest.mark.parametrize("asleep", [None, 2])
+def test_a_hostile_device_that_rests_is_not_cleared(asleep: int | None) -> None:
+    """It lies in the first and in the third round; the second, in which everybody is honest, clears nobody.
+
+    A suspect that is absent from the second round does not make the others less suspect.
+    """
     engine = three_cohorts()
+    engine.absent = lambda address: {asleep} if address.round_number == 2 else set()
     honest, side = engine.clients[4].report, engine.server.side
     make_hostile(engine, 4)
     lying = engine.clients[4].report
@@ -177,6 +188,26 @@ def test_a_hostile_device_that_rests_is_not_cleared() -> None:
         left.append(len(side.suspects))
         assert "4" in side.suspects
     assert left == [LARGEST, LARGEST, LARGEST // 3]
+
+
+def test_a_spoiled_cohort_with_a_drop_out_is_spread_before_it_is_left_out() -> None:
+    """All members but one are suspects, which are too few to fill a cohort; the second round asks them nevertheless."""
+    engine = three_cohorts()
+    make_hostile(engine, 4)
+    side = engine.server.side
+
+    def absent(address: Address) -> set[int]:
+        if address.round_number > 1 or address.phase != "table":
+            return set()
+        cohort = next(own for own in side.attempt.cohorts if device_name(4) in own.asked)
+        return {max(set(members_asked(cohort)) - {4})}
+
+    engine.absent = absent
+    engine.run_round()
+    assert len(side.suspects) == LARGEST - 1
+    engine.run_round()
+    assert set(map(int, side.suspects)) <= {user for own in side.attempt.cohorts for user in members_of(own)}
+    assert "4" in side.suspects
 
 
 @pytest.mark.parametrize("suspected", [False, True])

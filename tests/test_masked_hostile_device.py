@@ -219,11 +219,11 @@ def test_a_run_with_c_max_hostile_devices_ends_in_few_attempts(together: str) ->
     failed = sum(attempts) - len(attempts)
     tables = math.ceil((PEOPLE - 3) / (PEOPLE - 3 - rules.smallest)) if together == "one table" else 0
     assert failed <= C_MAX + tables
-    assert engine.server.side._culprits <= set(map(str, TOGETHER[together]))
+    assert engine.server.side.suspicion.culprits <= set(map(str, TOGETHER[together]))
     if together == "unmasking":  # t right shares remain, so no attempt fails and nobody has to be found
         assert failed == 0
     else:
-        assert engine.server.side._culprits
+        assert engine.server.side.suspicion.culprits
 
 
 def test_devices_that_share_a_key_are_left_out_unless_they_are_needed() -> None:

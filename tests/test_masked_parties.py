@@ -9,7 +9,6 @@ from parties import statement_of
 from test_masked_run import device_sum, small_problem
 
 from hushrec import wire
-from hushrec.budget.accountants import TableAccountant
 from hushrec.engines.cpu.masked import CpuMaskedEngine
 from hushrec.engines.reference import ReferenceEngine
 from hushrec.errors import LocalProtocolError, ParameterError, RemoteProtocolError
@@ -68,7 +67,7 @@ def test_sums_are_the_engines_whoever_drops_out_in_each_phase(phase: str, lost: 
 @pytest.mark.parametrize("phase", PHASES)
 def test_below_the_threshold_nothing_is_revealed_and_the_next_attempt_succeeds(phase: str) -> None:
     """Six of ten are away in one phase of the first attempt; the second one has all, with draws of its own."""
-    engine = run_of()
+    engine = run_of(reserve=0.5)
     engine.absent = lambda address: set(range(6)) if (address.attempt, address.phase) == (1, phase) else set()
     table = engine.server.side.learner.table()
     engine.run_round()
@@ -79,17 +78,18 @@ def test_below_the_threshold_nothing_is_revealed_and_the_next_attempt_succeeds(p
     assert set(charged) == ({2} if sent_twice else {1, 2} if phase == "table" else {1})
 
 
-def test_a_device_that_runs_out_sends_zeros_and_is_not_charged() -> None:
-    """Attempt after attempt is charged until the budget is used up; nobody else sees when that is."""
+def test_a_device_that_cannot_pay_an_attempt_sends_zeros_and_keeps_the_budget_of_later_rounds() -> None:
+    """Without a reserve one table of each round is paid; nobody else sees which tables are zeros."""
     engine = run_of()
-    limit = engine.problem.terms.priced.mu_squared
-    once = engine.problem.terms.priced.table_sent(0)
-    engine.absent = lambda address: set(range(6)) if address.phase == "unmask" and address.attempt < 9 else set()
+    limit, rounds = engine.problem.terms.priced.mu_squared, engine.problem.terms.max_rounds
+    engine.absent = lambda address: set(range(6)) if address.phase == "unmask" and address.attempt < 4 else set()
     engine.run_round()
-    one = TableAccountant()
-    one.compose(once)
-    paid = int(limit / one.mu_squared + 1e-9)
-    assert {client.ledger["table"].tables for client in engine.clients.values()} == {min(paid, 9)}
+    assert engine.server.side.attempt.announcement.attempt == 4
+    assert {client.ledger["table"].tables for client in engine.clients.values()} == {1}
+    engine.absent = lambda _: set()
+    for _ in range(rounds - 1):
+        engine.run_round()
+    assert {client.ledger["table"].tables for client in engine.clients.values()} == {rounds}
     assert all(client.ledger["table"].mu_squared <= limit * (1 + 1e-9) for client in engine.clients.values())
 
 
@@ -208,15 +208,37 @@ def make_hostile(engine: ReferenceEngine, user: int) -> None:
     engine.clients[user].report = report  # type: ignore[method-assign]
 
 
-def test_a_table_of_huge_integers_is_discarded_and_its_sender_singled_out() -> None:
-    """Each discarded sum leaves out some of the suspects; the run ends, and at last the device is alone among them."""
+def test_a_table_of_huge_integers_is_discarded_and_its_sender_left_out() -> None:
+    """No sum has it. Whoever was left out when a round ended well stays out, so that later rounds have one attempt."""
     engine = run_of(reserve=0.5)
     make_hostile(engine, 4)
+    attempts = []
     for _ in range(engine.problem.terms.max_rounds):
         engine.run_round()
+        attempts.append(engine.server.side.attempt.announcement.attempt)
         assert 4 not in survivors_of(engine)
     assert "4" in engine.server.side.suspects
-    assert len(engine.server.side.suspects) <= 2
+    assert attempts[0] > 1
+    assert set(attempts[1:]) == {1}
+
+
+@pytest.mark.parametrize("lies", [{1}, {1, 2}])
+def test_a_run_goes_on_after_a_false_table_although_some_devices_are_offline(lies: set[int]) -> None:
+    """Devices that are offline do not count as those who stay, so that enough others are asked."""
+    engine = run_of(n_users=10, survivors=0.6, reserve=0.5)
+    assert engine.problem.terms.rules.smallest == 6
+    honest = engine.clients[4].report
+    make_hostile(engine, 4)
+    lying = engine.clients[4].report
+
+    def report(address: Address, message: Any, draws: Any = None) -> Any:
+        return (lying if address.attempt in lies else honest)(address, message, draws)
+
+    engine.clients[4].report = report  # type: ignore[method-assign]
+    engine.absent = lambda _: {7, 8, 9}
+    engine.run_round()
+    assert engine.server.side.learner.round_number == 1
+    assert set(survivors_of(engine)) <= set(range(7))
 
 
 def test_a_device_that_is_not_asked_or_speaks_out_of_turn_is_refused() -> None:

@@ -21,7 +21,7 @@ from hushrec.errors import AttemptFailed, LocalProtocolError, ParameterError, Re
 from hushrec.messages import Offer, Public
 from hushrec.protocols.masked import server_round
 from hushrec.protocols.masked.device_round import NEXT_STATE, Consented, DeviceRound, Idle, Keyed, Sent, Shared
-from hushrec.protocols.masked.device_table import make_table
+from hushrec.protocols.masked.device_table import affordable_fraction, make_table
 from hushrec.protocols.masked.encoding import Entries
 from hushrec.protocols.masked.messages import (
     Announcement,
@@ -573,14 +573,46 @@ def test_a_device_that_cannot_pay_sends_zeros_with_noise() -> None:
     priced = price_plan(PLAN, epsilon=8, delta=1e-6, cohort=Cohort(10), reserve=0.4)
     spent = TableAccountant()
     seen = []
-    for _ in range(4):
+    for _ in range(5):
         table, after = make_table(priced, 1, blocks, spent, randomness=SeededRandomness(1))
         seen.append((table.tobytes(), after.spent() > spent.spent()))
         spent = after
-    assert [paid for _, paid in seen] == [True, True, True, False]
-    assert spent.spent() <= run_mu(8, 1e-6) ** 2
+    paid = [paid for _, paid in seen]
+    assert paid[:2] == [True, True]
+    assert paid == sorted(paid, reverse=True)
     silent, _ = make_table(priced, 1, None, spent, randomness=SeededRandomness(1))
-    assert seen[3][0] == silent.tobytes() != seen[2][0]
+    assert seen[4][0] == silent.tobytes() != seen[1][0]
+    assert affordable_fraction(priced, 2, spent) == 1.0
+    assert spent.spent() < run_mu(8, 1e-6) ** 2
+
+
+@pytest.mark.parametrize(
+    ("reserve", "least", "most"), [(0.0, 0.0, 0.0), (0.1, 0.0, 0.0), (0.3, 0.5, 0.999), (0.6, 1.0, 1.0)]
+)
+def test_a_repeated_attempt_is_paid_out_of_the_reserve(reserve: float, least: float, most: float) -> None:
+    """With norms reduced where the reserve is small, and not at all where that would leave less than half of them."""
+    priced = price_plan(PLAN, epsilon=8, delta=1e-6, cohort=Cohort(10), reserve=reserve)
+    spent = TableAccountant()
+    spent.compose(priced.table_sent(0))
+    fraction = affordable_fraction(priced, 1, spent)
+    assert least <= fraction <= most
+    for number, own in ((1, fraction), (2, 1.0)):
+        if own:
+            spent.compose(priced.table_sent(number - 1, own))
+    assert spent.spent() <= priced.mu_squared * (1 + 1e-9)
+
+
+def test_a_device_that_missed_a_round_can_pay_a_repeated_one_in_full() -> None:
+    """The budget of the first round, which it was not in, is left."""
+    priced = price_plan(PLAN, epsilon=8, delta=1e-6, cohort=Cohort(10))
+    spent = TableAccountant()
+    spent.compose(priced.table_sent(1))
+    missed = TableAccountant()
+    missed.compose(priced.table_sent(0))
+    second = TableAccountant()
+    second.compose(priced.table_sent(1))
+    expected = min(1.0, math.sqrt(missed.spent() / second.spent()))
+    assert affordable_fraction(priced, 2, spent) == pytest.approx(expected if expected >= 0.5 else 0.0, rel=1e-6)
 
 
 def test_a_person_with_half_a_budget_pays_half_and_stays_within_it() -> None:

@@ -10,7 +10,7 @@ and the suspects: no device can choose its cohort, and a restarted server makes 
 import hmac
 import itertools
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -34,19 +34,25 @@ def cohort_sizes(devices: int, smallest: int, largest: int) -> list[int]:
     return [used // count + (place < used % count) for place in range(count)]
 
 
+def fewest_devices(cohorts: int, smallest: int, largest: int) -> int:
+    """Return the smallest number of devices for which `cohort_sizes` returns this many cohorts of at least n_min."""
+    return smallest if cohorts == 1 else math.ceil(cohorts * (smallest + largest) / 2)
+
+
 def draw_cohorts(
-    names: Collection[bytes], sizes: Sequence[int], secret: bytes, context: bytes, suspects: Collection[bytes] = ()
+    names: Collection[bytes], sizes: Sequence[int], secret: bytes, context: bytes, levels: Mapping[bytes, float]
 ) -> list[list[bytes]]:
     """Return the names of the members of each cohort, drawn at random with the given sizes.
 
     Names are sorted by HMAC-SHA256(secret, label ‖ context ‖ name), and dealt to the cohorts; `context` is the
-    hash of the announcement. Suspects are spread evenly, so that plausible sums clear as many of them as possible. If
-    some devices must be left out, suspects go first.
+    hash of the announcement. `levels` has each suspect's level (`Suspicion.level`). Suspects are spread evenly, level
+    by level. If some devices must be left out, suspects with the highest level are left out first.
     """
     key = COHORTS_LABEL + context
     order = sorted(names, key=lambda name: hmac.digest(secret, key + name, "sha256"))
-    others = [name for name in order if name not in suspects]
-    spread = [name for name in order if name in suspects][: max(sum(sizes) - len(others), 0)]
+    others = [name for name in order if name not in levels]
+    rising = sorted((name for name in order if name in levels), key=lambda name: levels[name])
+    spread = rising[: max(sum(sizes) - len(others), 0)]
     cohorts = [spread[place :: len(sizes)] for place in range(len(sizes))]
     rest = iter(others)
     return [own + list(itertools.islice(rest, size - len(own))) for own, size in zip(cohorts, sizes, strict=True)]
@@ -61,9 +67,9 @@ class Attempt:
         announcement: Announcement,
         members: Collection[bytes],
         secret: bytes,
-        suspects: Collection[bytes] = (),
+        levels: Mapping[bytes, float] | None = None,
     ) -> None:
-        self.terms, self.announcement, self._secret, self._suspects = terms, announcement, secret, suspects
+        self.terms, self.announcement, self._secret, self._levels = terms, announcement, secret, levels or {}
         self.cohorts = [ServerRound(terms, announcement, members)]
         self.given_up: list[ServerRound] = []
 
@@ -133,7 +139,7 @@ class Attempt:
         sizes = cohort_sizes(len(present), rules.smallest, self.terms.priced.cohort.devices)
         if len(sizes) == 1 and sizes[0] == len(present):
             return [everybody]
-        drawn = draw_cohorts(present, sizes, self._secret, self.announcement.digest, self._suspects)
+        drawn = draw_cohorts(present, sizes, self._secret, self.announcement.digest, self._levels)
         return [everybody.part(members) for members in drawn]
 
     def _cohort_of(self, device: bytes) -> ServerRound:

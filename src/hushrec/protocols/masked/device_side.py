@@ -14,7 +14,7 @@ from hushrec.models.gaussian_process import Ratings
 from hushrec.models.predictor import Arrays, Predictor
 from hushrec.protocols.masked import device_round as rounds
 from hushrec.protocols.masked.device_state import at_rest, attempt_in, make_state, new_state, spent_in
-from hushrec.protocols.masked.device_table import make_table, stream_number
+from hushrec.protocols.masked.device_table import affordable_fraction, make_table, stream_number
 from hushrec.protocols.masked.encoding import Entries
 from hushrec.protocols.masked.evaluation import NO_RATINGS, Held, is_held_out
 from hushrec.protocols.masked.learning import learning_of
@@ -99,14 +99,14 @@ class MaskedDevice(DeviceSide):
         If the budget of the run or the ledger does not allow the cost, the table is zeros with full noise.
         """
         priced, before = self._terms.priced, spent_in(private.state)
-        event = priced.table_sent(round_number - 1, self._fraction)
+        event = priced.table_sent(round_number - 1, affordable_fraction(priced, round_number, before, self._fraction))
         can_pay = priced.is_exact or private.ledger.can_pay([event])
         blocks = self._blocks(private, round_number) if can_pay and len(private.items) else None
         randomness = private.randomness
         table, after = make_table(
             priced, round_number, blocks, before, fraction=self._fraction, randomness=randomness, attempt=attempt
         )
-        return table, after, (event,) if after is not before and not priced.is_exact else ()
+        return table, after, (event,) if after.tables > before.tables and not priced.is_exact else ()
 
     def _blocks(self, private: Private, round_number: int) -> list[Entries]:
         """Return the entries of each block; if the run measures its accuracy, some ratings are held out for that."""

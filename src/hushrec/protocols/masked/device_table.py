@@ -1,5 +1,6 @@
 """The table that one device sends in a round: integers with noise, before masking."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,6 +13,7 @@ from hushrec.protocols.masked.price import PricedPlan
 from hushrec.randomness import Purpose, Randomness
 
 ATTEMPTS_APART = 2**20  # distance between the stream numbers of two attempts of a round
+SMALLEST_FRACTION = 0.5  # of the clips; a table with smaller ones would be mostly noise
 _SLACK = 1 + 1e-12  # tolerance for rounding errors when the shares of a plan are added up
 
 
@@ -28,27 +30,51 @@ def make_table(
     """Return a device's table of a round, as integers with noise, and the cost of the run including this table.
 
     `spent` is the cost so far. `fraction` multiplies the largest norm of every block; it is 1, or less for a person
-    whose own budget is smaller than the run's. The device may spend fraction² μ² in the run. If `blocks` is None, for a
-    device without ratings, or if the budget does not suffice, the table is zeros with full noise: it costs nothing, and
-    nobody can distinguish it from other tables. Every attempt of a round draws from its own random streams.
+    whose own budget is smaller than the run's. The device may have to reduce it further (`affordable_fraction`). If it
+    cannot pay, or if `blocks` is None, for a device without ratings, the table is zeros with full noise: it costs
+    nothing, and nobody can distinguish it from other tables. Every attempt of a round draws from its own random
+    streams.
     """
     codes = priced.codes[round_number - 1]
     if blocks is not None and len(blocks) != len(codes):
         raise ParameterError(f"blocks must have {len(codes)} entries in round {round_number}, got {len(blocks)}.")
+    own = affordable_fraction(priced, round_number, spent, fraction)
+    blocks = blocks if own else None
     after = spent.copy()
-    after.compose(priced.table_sent(round_number - 1, fraction))
-    if blocks is None or after.spent() > fraction**2 * priced.mu_squared * _SLACK:
-        blocks, after = None, spent
+    if blocks is not None:
+        after.compose(priced.table_sent(round_number - 1, own))
     rounding = randomness.stream(Purpose.TABLE_ROUNDING, stream_number(round_number, attempt))
     noise = randomness.stream(Purpose.NOISE_SHARES, stream_number(round_number, attempt))
     parts = []
     for place, code in enumerate(codes):
         integers = np.zeros(code.size, dtype=np.int64)
         if blocks is not None:
-            limit = own_norm_squared(code.norm_squared, fraction)
+            limit = own_norm_squared(code.norm_squared, own)
             integers = encode_block(code, *blocks[place], norm_squared=limit, rounding=rounding)
         parts.append(add_share(code, integers, noise=noise))
     return np.concatenate(parts), after
+
+
+def affordable_fraction(priced: PricedPlan, round_number: int, spent: TableAccountant, fraction: float = 1.0) -> float:
+    """Return the fraction with which a device that has spent `spent` in the run can pay for a table of this round.
+
+    The device may spend fraction² μ² in the run, and keeps enough for one table in each later round. The first table of
+    a round can always be paid with `fraction`. A table of a repeated attempt is paid out of the reserve, and out of
+    rounds that the device has missed. If these do not suffice, its norms are reduced until they do. The result is 0 if
+    they would have to be reduced to less than half.
+    """
+    if priced.is_exact:
+        return fraction
+    kept = TableAccountant()
+    for later in range(round_number, len(priced.codes)):
+        kept.compose(priced.table_sent(later, fraction))
+    table = TableAccountant()
+    table.compose(priced.table_sent(round_number - 1, fraction))
+    left = fraction**2 * priced.mu_squared * _SLACK - spent.charged() - kept.charged()
+    if left >= table.charged():
+        return fraction
+    smaller = fraction * math.sqrt(max(left, 0.0) / table.charged())
+    return smaller if smaller >= SMALLEST_FRACTION * fraction else 0.0
 
 
 def stream_number(round_number: int, attempt: int) -> int:

@@ -78,6 +78,8 @@ class ServerRound:
         self.phase = Phase.KEYS
         self.asked = frozenset(members)  # names of the devices that are asked for a report in the current phase
         self.survivors: frozenset[bytes] = frozenset()  # names of the devices whose tables are in the sum
+        self.n_keys = 0  # number of devices that have sent keys
+        self.stayed: frozenset[bytes] = frozenset()  # devices that reported when KEYS, SHARES or TABLE closed
         self.sum: Table | None = None  # sum of the survivors' tables, once SUMMED
         self.culprits: frozenset[bytes] = frozenset()  # names of devices that are known to have broken the protocol
         self._reports: dict[bytes, Any] = {}  # of the current phase, by name; None for a table, which is added up
@@ -203,6 +205,9 @@ class ServerRound:
         if self.phase is Phase.KEYS:
             distinct = {entry.device: entry for entry in without_copies(self._reports.values())}
             self._reports, self.culprits = distinct, frozenset(self._reports.keys() - distinct.keys())
+            self.n_keys = len(distinct)
+        if self.phase in (Phase.KEYS, Phase.SHARES, Phase.TABLE):
+            self.stayed = self.reported
         rules, needed = self.terms.rules, self.terms.rules.smallest
         if self.phase is Phase.CONSENT:
             needed = rules.quorum(len(self._roster))

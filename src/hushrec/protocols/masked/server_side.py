@@ -1,18 +1,8 @@
 """The server side of a masked run: runs attempts in cohorts, learns from their sums, and finds hostile devices.
 
-A sum is *implausible* if honest devices cannot have made it. It is discarded, and the devices in it become suspects.
-The suspects are the devices that were in every implausible sum so far and in no plausible sum since.
-
-With several cohorts, the round ends with the plausible sums, and nobody has to report again. The next round spreads the
-suspects over its cohorts, so that a hostile device that sends a false table again divides the number of suspects by the
-number of cohorts. If the suspects are too few to fill a cohort, the next round leaves them out.
-
-With one cohort, the round needs another attempt. It leaves out up to half of the suspects, at random, as long as enough
-devices remain for the noise, until the hostile device is the only suspect.
-
-A *culprit* is a device that used another device's keys, or because of whose shares an attempt failed (see
-`recover_sum`). Culprits are left out for the rest of the run, as long as enough other devices remain. So at most c_max
-attempts of a run fail because of c_max such devices, if n_min honest devices stay.
+A sum is *implausible* if honest devices cannot have made it. It is discarded, and the devices in it become suspects
+(`suspicion.py`). With several cohorts, the round ends with the plausible sums, and nobody has to report again. With one
+cohort, the round needs another attempt.
 """
 
 import math
@@ -28,7 +18,7 @@ from hushrec.errors import AttemptFailed, LocalProtocolError
 from hushrec.messages import Address
 from hushrec.models.predictor import Arrays
 from hushrec.protocols.masked.agreement import FEWEST_COHORTS, disagreements
-from hushrec.protocols.masked.cohorts import Attempt, cohort_sizes
+from hushrec.protocols.masked.cohorts import Attempt
 from hushrec.protocols.masked.encoding import (
     BlockCode,
     DecodedSum,
@@ -42,6 +32,7 @@ from hushrec.protocols.masked.learning import learning_of
 from hushrec.protocols.masked.messages import MaskedTable, announce
 from hushrec.protocols.masked.secagg.roster import PublicKeys, device_name
 from hushrec.protocols.masked.server_round import EXPECTED, Phase, ServerRound
+from hushrec.protocols.masked.suspicion import Suspicion
 from hushrec.protocols.masked.table import published_digest
 from hushrec.protocols.masked.terms import MaskedTerms
 from hushrec.protocols.parties import Inbox, Name, NextAttempt, RoundOver, ServerSide, State
@@ -63,8 +54,7 @@ class MaskedServer(ServerSide):
         self.attempt: Attempt | None = None  # the open one, or the last
         self._names: dict[bytes, Name] = {}  # names of the devices that the attempt asks, by their 16 bytes
         self._pool: list[Name] = []  # the devices that attempts of the open round may ask
-        self._suspects: frozenset[str] = frozenset()
-        self._culprits: frozenset[str] = frozenset()
+        self.suspicion = Suspicion()
 
     @property
     def terms(self) -> MaskedTerms:
@@ -82,15 +72,14 @@ class MaskedServer(ServerSide):
             **learned,
             "learned_rounds": learned.pop("round_number"),
             "details": self.learner.item_columns.details,
-            "suspects": np.array(sorted(self._suspects), dtype=np.str_),
-            "culprits": np.array(sorted(self._culprits), dtype=np.str_),
+            **self.suspicion.state,
             "pool": np.array(sorted(map(str, self._pool)), dtype=np.str_),
         }
 
     def restore(self, state: State) -> None:
         self.learner.item_columns = replace(self.learner.item_columns, details=state["details"])
         self.learner.restore({**state, "round_number": state["learned_rounds"]})
-        self._suspects, self._culprits = (frozenset(map(str, state[name])) for name in ("suspects", "culprits"))
+        self.suspicion.restore(state)
         self._pool = list(map(str, state["pool"]))
 
     @property
@@ -106,8 +95,9 @@ class MaskedServer(ServerSide):
         place = (0, 0) if self.attempt is None else self.attempt.announcement.place
         if place[1] < MANY_ATTEMPTS:
             return None
-        spoils = f", or one of {len(self._suspects)} suspects spoils its sums" if self._suspects else ""
-        asked = self._culprits.intersection(map(str, self._asked()))
+        suspects = self.suspicion.suspects
+        spoils = f", or one of {len(suspects)} suspects spoils its sums" if suspects else ""
+        asked = self.suspicion.culprits.intersection(map(str, self._names.values()))
         needed = (
             f" It had to ask {len(asked)} devices that broke the protocol in earlier attempts, because fewer than"
             f" {self.fewest_devices} others are present. Revoke these devices, and let others join."
@@ -135,43 +125,21 @@ class MaskedServer(ServerSide):
     @property
     def suspects(self) -> frozenset[str]:
         """The names of the suspects, of whom at least one has probably sent a false table, and of the culprits."""
-        return self._suspects | self._culprits
+        return self.suspicion.suspects | self.suspicion.culprits
 
     # Cohorts ---------------------------------------------------------------------------------------------------
 
     def choose_members(self, members: Collection[Name]) -> Collection[Name]:
-        """Return the members to ask in the next attempt.
-
-        Culprits are left out. With one cohort, half of the suspects are left out as well; with several cohorts, all
-        suspects are left out if they are too few to fill one. Devices are left out only if enough others are present.
-        """
+        """Return the members to ask in the next attempt, without some culprits and suspects (`Suspicion`)."""
         self._pool = sorted(members, key=str)
+        if self.attempt is not None and self.attempt.phase is Phase.KEYS:
+            self.suspicion.forget_presence()  # too few devices have sent keys
         return self._next_members()
 
     def _next_members(self) -> list[Name]:
-        culprits = [name for name in self._pool if str(name) in self._culprits]
-        sound = [name for name in self._pool if str(name) not in self._culprits]
-        sound += self._drawn(culprits, self.fewest_devices - len(sound))
-        suspects = [name for name in sound if str(name) in self._suspects]
-        others = [name for name in sound if str(name) not in self._suspects]
-        sizes = cohort_sizes(len(sound), self.fewest_devices, self._terms.priced.cohort.devices)
-        if len(sizes) == 1:
-            needed = max(len(suspects) // 2, self.fewest_devices - len(others))
-            return [*others, *self._drawn(suspects, needed)]
-        return sound if len(suspects) >= min(sizes) else others
-
-    def _drawn(self, names: Collection[Name], count: int) -> list[Name]:
-        """Return `count` of these names, drawn at random; all names if there are fewer, none if `count` is negative."""
-        rising, count = sorted(names, key=str), max(count, 0)
-        if count >= len(rising):
-            return rising
-        draws = self._randomness.stream(Purpose.COHORTS, self._draw_number()).random(len(rising))
-        return [rising[place] for place in np.sort(np.argsort(draws, kind="stable")[:count])]
-
-    def _draw_number(self) -> int:
-        """Return the number of the random stream for draws after this attempt; it is different for each attempt."""
         place = (0, 0) if self.attempt is None else self.attempt.announcement.place
-        return place[0] * 2**20 + place[1]
+        rng = self._randomness.stream(Purpose.COHORTS, place[0] * 2**20 + place[1])  # another one for each attempt
+        return self.suspicion.without_suspects(self._pool, self._terms, rng=rng)
 
     # A round ---------------------------------------------------------------------------------------------------
 
@@ -183,8 +151,8 @@ class MaskedServer(ServerSide):
         announcement = announce(key, self.run_id, round_number, attempt, *digests)
         self._names = {device_name(name): name for name in members}
         self._pool = self._pool or list(members)  # after a restart, the members that are asked
-        suspects = frozenset(name for name, own in self._names.items() if str(own) in self.suspects)
-        self.attempt = Attempt(self._terms, announcement, self._names, self.secret, suspects)
+        levels = {name: level for name, own in self._names.items() if (level := self.suspicion.level(own))}
+        self.attempt = Attempt(self._terms, announcement, self._names, self.secret, levels)
         return self._inbox()
 
     def check(self, address: Address, sender: Name, message: Any) -> None:
@@ -207,18 +175,16 @@ class MaskedServer(ServerSide):
         try:
             attempt.close((device_name(sender), message) for sender, message in reports)
         except AttemptFailed as failure:
-            return NextAttempt(str(failure), self._next_members() if self._blame(attempt) else self._asked())
+            self._record(attempt)
+            return NextAttempt(str(failure), self._next_members())
         return self._end_round(attempt) if attempt.phase is Phase.SUMMED else self._inbox()
 
-    def _asked(self) -> list[Name]:
-        return list(self._names.values())
-
-    def _blame(self, attempt: Attempt) -> bool:
-        """Record the culprits of an attempt; return whether there are any."""
+    def _record(self, attempt: Attempt) -> None:
+        """Record who stayed in an attempt that has ended, and its culprits."""
         cohorts = [*attempt.cohorts, *attempt.given_up]
-        found = {str(self._names[name]) for cohort in cohorts for name in cohort.culprits}
-        self._culprits |= found
-        return bool(found)
+        stayed = [self._names[name] for cohort in cohorts for name in cohort.stayed]
+        self.suspicion.record_presence(self._names.values(), sum(cohort.n_keys for cohort in cohorts), stayed)
+        self.suspicion.culprits |= {str(self._names[name]) for cohort in cohorts for name in cohort.culprits}
 
     def _inbox(self) -> Inbox:
         return {self._names[name]: message for name, message in self._open_attempt.questions()}
@@ -232,8 +198,9 @@ class MaskedServer(ServerSide):
     def _end_round(self, attempt: Attempt) -> RoundOver | NextAttempt:
         """Learn from the plausible sums and end the round; if there are none, ask for another attempt."""
         good = self.believed(attempt.cohorts)
-        self._suspect([cohort for cohort in attempt.cohorts if cohort not in good], good)
-        self._blame(attempt)
+        discarded = [cohort for cohort in attempt.cohorts if cohort not in good]
+        self.suspicion.record_sums(self._members(discarded), self._members(good))
+        self._record(attempt)
         if not good:
             reason = "the sum was discarded, because honest devices cannot have made it."
             return NextAttempt(reason, self._next_members())
@@ -242,20 +209,8 @@ class MaskedServer(ServerSide):
         self._pool = []
         return RoundOver()
 
-    def _suspect(self, spoiled: Sequence[ServerRound], good: Sequence[ServerRound]) -> None:
-        """Update the suspects after a round with these implausible (`spoiled`) and plausible (`good`) cohorts.
-
-        If there are spoiled sums, suspects that are in none of them are cleared. If no suspect is left then, all
-        devices in the spoiled sums become suspects. Last, suspects in a good sum are cleared, unless that would clear
-        all of them, because a hostile device may sometimes send an honest table.
-        """
-        members = self._members(spoiled)
-        if members:
-            self._suspects = (self._suspects & members) or members
-        self._suspects = (self._suspects - self._members(good)) or self._suspects
-
-    def _members(self, cohorts: Sequence[ServerRound]) -> frozenset[str]:
-        return frozenset(str(self._names[name]) for cohort in cohorts for name in cohort.survivors)
+    def _members(self, cohorts: Sequence[ServerRound]) -> list[Name]:
+        return [self._names[name] for cohort in cohorts for name in cohort.survivors]
 
     def _is_plausible(self, cohort: ServerRound) -> bool:
         """Return whether honest devices can have made this cohort's sum, judged by its norm and by earlier rounds."""
