@@ -154,7 +154,7 @@ def problem_of_terms(
     terms: MaskedTerms, devices: list[Device], columns: ItemColumns | None = None, **options: float
 ) -> AnyProblem:
     """These people under these terms; nothing but titles is known of films where no columns are given."""
-    rated = [device._store.rated_positions(N_ITEMS) for device in devices]
+    rated = [device._store.rated_items(N_ITEMS) for device in devices]
     users = np.repeat(np.arange(len(devices)), [len(one) for one in rated])
     items = np.concatenate([np.array(sorted(one)) for one in rated])
     values = np.array([one[item] for one in rated for item in sorted(one)])

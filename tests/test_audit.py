@@ -86,7 +86,7 @@ def test_an_observation_leads_to_messages_and_public_tables_alone(model, protoco
 # What the modules of attacks may import, besides NumPy, SciPy and the standard library.
 ATTACKERS_MAY = {
     "arrays", "audit.rating_levels",
-    "audit.attacks", "audit.crowd", "audit.error_laws", "audit.observation", "audit.own_steps", "audit.partners",
+    "audit.attacks", "audit.sample", "audit.error_laws", "audit.observation", "audit.own_steps", "audit.partners",
     "audit.rank_one",
     "audit.rating_grid", "audit.selection", "audit.statistics", "budget.calibrate", "errors", "messages", "protocols",
     "randomness", "scale",
@@ -96,7 +96,7 @@ ATTACKERS = [
     *(
         AUDIT / f"{name}.py"
         for name in (
-            "crowd",
+            "sample",
             "error_laws",
             "observation",
             "own_steps",
@@ -285,7 +285,7 @@ def test_who_comes_back_was_away_before(rounds, before, after, monkeypatch):
     monkeypatch.setattr(LinkEnrolments, "scores", lambda self, *both: seen.append(both) or scores(self, *both))
     data = synthetic(n_users=16, n_items=20, n_ratings=140, seed=2)
     bench = Bench(data, settings_for(["plain"], model="mf", rounds=rounds, factors=3)[0], 4, None, None, print)
-    observation = record(bench.problem, bench.victims, bench.crowd, bench.popularity)[0]
+    observation = record(bench.problem, bench.victims, bench.sample, bench.popularity)[0]
     assert {one.name for one in bench._linkage(observation)} == {LinkRounds().name, LinkEnrolments().name}
     numbers = [[one.round_number for one in part.announcements] for part in seen[0]]
     assert numbers == [list(range(1, before + 1)), list(range(before + 1, before + after + 1))]

@@ -25,7 +25,6 @@ from hushrec.audit.attacks.metadata import METADATA, FinishTiming
 from hushrec.audit.attacks.person import PersonFromReports
 from hushrec.audit.attacks.taste import MODEL
 from hushrec.audit.attacks.value import VALUE, likeliest_ratings
-from hushrec.audit.crowd import Crowd
 from hushrec.audit.findings import ERROR_REMOVED, EXACT, TARGETS, Finding, Subject, worst
 from hushrec.audit.judge import judge, judge_linkage, judge_people
 from hushrec.audit.observation import Observation
@@ -36,6 +35,7 @@ from hushrec.audit.rank_one import Trace, trace
 from hushrec.audit.rating_grid import RecoveredRatings
 from hushrec.audit.rating_levels import WHOLE_STARS, RatingLevels
 from hushrec.audit.run import AUDITED, TOLD_BY
+from hushrec.audit.sample import SampleEstimates
 from hushrec.audit.statistics import auc
 from hushrec.audit.value_scores import ValueScore
 from hushrec.data.ratings import Ratings, Scale
@@ -113,23 +113,23 @@ def test_existence_stays_at_chance_where_nothing_leaks(model, protocol, attack, 
 
 
 def camps(rng):
-    """A crowd of two camps with 20 items each, and the profiles of one person of each camp, half of it seen."""
+    """A sample of two camps with 20 items each, and the profiles of one person of each camp, half of it seen."""
     side = rng.random(60) < 0.5
     rated = np.zeros((60, 40), dtype=np.float32)
     rated[:, :20], rated[:, 20:] = side[:, None], ~side[:, None]
     rated *= rng.random(rated.shape) < 0.7
     profiles = np.zeros((2, 40))
     profiles[0, :10] = profiles[1, 20:30] = 1
-    return Crowd(rated, rated), profiles
+    return SampleEstimates(rated, rated), profiles
 
 
 def test_like_minded_people_tell_of_items_that_were_never_reported(rng):
-    """Whoever has half of a camp's items has the other half; in a crowd without camps nobody has more."""
-    crowd, profiles = camps(rng)
-    lift = crowd.likely_for(profiles)
+    """Whoever has half of a camp's items has the other half; in a sample without camps nobody has more."""
+    sample, profiles = camps(rng)
+    lift = sample.likely_for(profiles)
     assert lift[0, 10:20].min() > 1 > lift[0, 30:].max()
     assert lift[1, 30:].min() > 1 > lift[1, 10:20].max()
-    mixed = Crowd(rng.permuted(crowd.rated, axis=0), crowd.pulls)
+    mixed = SampleEstimates(rng.permuted(sample.rated, axis=0), sample.pulls)
     truth = np.arange(40) % 20 >= 10
     areas = [auc(mixed.likely_for(np.roll(profiles, turn, axis=1))[0], truth) for turn in range(40)]
     assert abs(np.mean(areas) - 0.5) < 5 * np.std(areas) / math.sqrt(40)
@@ -168,8 +168,8 @@ def three_parts(rng):
     report = GradientReport(1, seen, np.ones((20, 4)))
     announcements = (ItemVectors(terms, 1, np.ones((50, 4))),)
     observation = Observation(Plain(), announcements, ((report,), (report,)), ((report,), (report,)), popularity)
-    crowd = np.pad(camps(rng)[0].rated, ((0, 0), (0, 10)))
-    observation.__dict__["glance"] = Crowd(crowd, crowd)
+    sample = np.pad(camps(rng)[0].rated, ((0, 0), (0, 10)))
+    observation.__dict__["sample_estimates"] = SampleEstimates(sample, sample)
     return observation, rated, Told(tuple(map(tuple, evidence)))
 
 
@@ -194,15 +194,15 @@ def test_what_is_known_besides_adds_to_what_messages_tell(attack, rng):
             auc(row[asked], own[asked]) for row, own in zip(replace(attack, base=base).guess(seen), rated, strict=True)
         ]
 
-    def without(crowd, popularity):
+    def without(sample, popularity):
         less = replace(observation, popularity=popularity)
-        less.__dict__["glance"] = crowd
+        less.__dict__["sample_estimates"] = sample
         return less
 
-    flat, crowd, nothing = np.full(50, 0.5), observation.glance, Told(((0.0,) * 50,) * 2)
-    alike = Crowd(np.ones_like(crowd.rated), crowd.pulls)
+    flat, sample, nothing = np.full(50, 0.5), observation.sample_estimates, Told(((0.0,) * 50,) * 2)
+    alike = SampleEstimates(np.ones_like(sample.rated), sample.pulls)
     assert areas(observation, told) == [1, 1]
-    assert max(areas(without(crowd, flat), told)) < 1
+    assert max(areas(without(sample, flat), told)) < 1
     assert max(areas(observation, nothing)) < 1
     if isinstance(attack, LikeMinded):
         assert max(areas(without(alike, observation.popularity), told)) < 1
@@ -568,9 +568,9 @@ def test_nameless_reports_of_one_person_are_linked(model, protocol):
 
 
 def strangers(observation):
-    """The crowd without the victims, as many: nobody is in both."""
+    """The sample without the victims, as many: nobody is in both."""
     return replace(
-        observation, reports=observation.crowd[VICTIMS : 2 * VICTIMS], announcements=observation.announcements[-20:]
+        observation, reports=observation.sample[VICTIMS : 2 * VICTIMS], announcements=observation.announcements[-20:]
     )
 
 
@@ -609,8 +609,8 @@ def test_a_person_is_known_by_their_reports_or_not_at_all(model, protocol, rng):
     """Where a label is two kinds of reports it is found without fail; a coin is not (5 deviations)."""
     observation = watched(model, protocol)[1]
     attack = PersonFromReports()
-    labels = np.arange(len(observation.crowd)) % 2
-    two_kinds = replace(observation, crowd=tuple(observation.crowd[label] for label in labels))
+    labels = np.arange(len(observation.sample)) % 2
+    two_kinds = replace(observation, sample=tuple(observation.sample[label] for label in labels))
     area, accuracy = judge_people(Subject.of(attack, protocol), attack.kernel(two_kinds), {"kind": labels}, rng=rng)
     assert area.auc == accuracy.value == 1
     assert accuracy.chance == 0.5

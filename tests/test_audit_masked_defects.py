@@ -156,6 +156,6 @@ def test_an_attempt_more_than_is_paid_for_shows() -> None:
     seen = run.seen.with_tables(lengthen)
     tables = run.tables(run.problem.profile(run.victims[run.longest]), seen)
     again = sums.SeenRun((*seen.rounds, *seen.rounds), seen.learning)
-    both = sums.PersonTables(tables.places * 2, tables.integers * 2)
+    both = sums.PersonTables(tables.positions * 2, tables.integers * 2)
     scores = trials.draw_scores(again, both, rng=run.draws(1))
     assert trials.epsilon_of_scores(scores, run.budget["delta"]) > EPSILON

@@ -208,7 +208,7 @@ def test_an_items_file_is_the_catalogue_whatever_was_rated(read, tmp_path):
     assert whole.titles == ["Y", "Other", "X", "z"]
     assert whole.attributes["kind=western"].to_list() == [False, True, False, False]
     assert (ratings.n_items, whole.n_items, whole.n_unlisted) == (3, 4, 1)
-    assert [whole.item_ids[place] for place in whole.places] == ratings.item_ids
+    assert [whole.item_ids[place] for place in whole.rated_items] == ratings.item_ids
     assert [whole.item_ids[item] for item in whole.items] == [ratings.item_ids[item] for item in ratings.items]
     assert whole.checksum == ratings.checksum
     assert whole.with_catalogue() is whole

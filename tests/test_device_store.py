@@ -195,7 +195,7 @@ def test_a_store_of_schema_version_2_is_migrated(tmp_path: Path) -> None:
         with closing(Store(tmp_path / "store")) as store:
             assert {name: store.get(name) for name in kept} == kept
             assert store.ratings() == {"b": 4.5, "c": 2.0}
-            assert store.rated_positions(2) == {1: 4.5}
+            assert store.rated_items(2) == {1: 4.5}
             assert found_in(tmp_path / "store") == set(range(54, 60))
 
 

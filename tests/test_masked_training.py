@@ -211,7 +211,7 @@ def test_training_runs_over_the_whole_items_file(tmp_path: Path) -> None:
     found.save(tmp_path / "run")
     again = load_run(tmp_path / "run")
     assert again.item_ids == found.item_ids
-    assert (len(again.ratings.places), again.ratings.n_unlisted) == (20, 0)
+    assert (len(again.ratings.rated_items), again.ratings.n_unlisted) == (20, 0)
     beside = hushrec.train(hushrec.data.load(ratings, items=items), model="mf", rounds=1, factors=2, compare=False)
     assert beside.record["data"]["items"] == 20
 

@@ -50,4 +50,4 @@ def replay(
             seconds[row, column] = 0.0 if clock is None else clock() - started
         of_devices.append(tuple(reports))
     timing = None if clock is None else seconds
-    return replace(observation, reports=tuple(of_devices), crowd=(), finish_seconds=timing)
+    return replace(observation, reports=tuple(of_devices), sample=(), finish_seconds=timing)

@@ -77,7 +77,7 @@ def _value(
 
 
 def _model(subject: Subject, guess: FloatArray, truth: Truth, rng: np.random.Generator) -> list[Finding]:
-    """Return the mean |cosine| of guessed and true user vectors, and the overlap of their top-ten lists."""
+    """Return two findings: the mean |cosine| of guessed and true user vectors, and the overlap of top-ten lists."""
     other_people = np.roll(truth.user_vectors, 1, axis=0)
     cosines, blind = (abs_cosines(vectors, truth.user_vectors) for vectors in (guess, other_people))
     found, own, others = (top_items(vectors, truth) for vectors in (guess, truth.user_vectors, other_people))
@@ -117,7 +117,7 @@ def judge_count(subject: Subject, guess: FloatArray, truth: Truth, rng: np.rando
 
 
 def judge_linkage(subject: Subject, scores: FloatArray) -> Finding:
-    """Return the fraction of people whose two messages are matched by the best one-to-one assignment.
+    """Return a finding with the fraction of people whose two messages are matched by the best one-to-one assignment.
 
     `scores[i, j]` is the evidence that message i of the first set and message j of the second come from the same
     person. True pairs are on the diagonal.
@@ -139,7 +139,7 @@ def share_linked(subject: Subject, right: int, scores: FloatArray) -> Finding:
 def judge_people(
     subject: Subject, kernel: FloatArray, attributes: dict[str, IntArray], *, rng: np.random.Generator
 ) -> list[Finding]:
-    """Return how well kernel ridge regression guesses people's attributes, with ten-fold cross-validation.
+    """Return findings on how well kernel ridge regression guesses people's attributes, with ten-fold cross-validation.
 
     `kernel` holds the similarity of all pairs of people, and `attributes` everybody's class by the name of the
     attribute. The attacker knows the attributes of nine tenths of the people and guesses those of the last tenth.

@@ -141,7 +141,7 @@ def likely_bias(values: FloatArray, sizes: FloatArray, near: float, levels: Rati
     weights = sizes**2 if wide else np.ones(len(values))
     shifted = values[:, None] + tried
     off = np.abs(shifted - levels.nearest(shifted))
-    usual = np.log(levels.shares)[levels.places(shifted)] if wide else np.zeros_like(shifted)
+    usual = np.log(levels.shares)[levels.indices(shifted)] if wide else np.zeros_like(shifted)
     return float(tried[np.argmin(weights @ (off**2 - 0.01 * usual))])
 
 

@@ -108,7 +108,7 @@ def _read(
 def attack_by_marks(
     problem: GradientProblem, observation: Observation, victims: IntArray, *, rng: np.random.Generator
 ) -> list[Finding]:
-    """Return how well a `MarkingServer` recovers items and ratings; empty with too few factors or rounds."""
+    """Return findings on how well a `MarkingServer` recovers items and ratings; none with too few factors or rounds."""
     if not can_mark(problem.terms):
         return []
     cases, shares, blind = [], [], []

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
-from hushrec.audit.crowd import Crowd, watch_crowd
 from hushrec.audit.error_laws import ErrorLaw, fit_laws
 from hushrec.audit.rank_one import Trace, likely_direction, pooled_direction, trace
 from hushrec.audit.rating_grid import RecoveredRatings, recover_ratings
 from hushrec.audit.rating_levels import WHOLE_STARS, RatingLevels
+from hushrec.audit.sample import SampleEstimates, estimate_sample
 from hushrec.audit.statistics import log_odds
 from hushrec.protocols.gradient.messages import GradientReport, ItemVectors, Terms
 from hushrec.protocols.gradient.protocols import GradientProtocol
@@ -36,7 +36,7 @@ class Observation:
     protocol: GradientProtocol
     announcements: tuple[ItemVectors, ...] = field(repr=False)  # one per round, in order
     reports: tuple[tuple[MaybeReport, ...], ...] = field(repr=False)  # per victim, per round
-    crowd: tuple[tuple[MaybeReport, ...], ...] = field(repr=False)  # per person of a crowd, per round of the last few
+    sample: tuple[tuple[MaybeReport, ...], ...] = field(repr=False)  # last reports of a random sample of people
     popularity: FloatArray = field(repr=False)  # (n_items,) fraction of *other* people who rated each item
     finish_seconds: FloatArray | None = field(default=None, repr=False)  # of each report, (n_victims, n_rounds)
     levels: RatingLevels = WHOLE_STARS  # the ratings that people can give
@@ -116,16 +116,16 @@ class Observation:
         return self._guesses[attack]
 
     @cached_property
-    def glance(self) -> Crowd:
-        """Estimates of which items each person of the crowd has rated, made by `watch_crowd`."""
-        return watch_crowd(self.announcements, self.crowd, self.protocol)
+    def sample_estimates(self) -> SampleEstimates:
+        """Estimates of which items each person of the sample has rated, made by `estimate_sample`."""
+        return estimate_sample(self.announcements, self.sample, self.protocol)
 
     def first_rounds(self, n_rounds: int) -> "Observation":
-        """Return the observation restricted to the first `n_rounds` rounds, without the crowd."""
+        """Return the observation restricted to the first `n_rounds` rounds, without the sample."""
         return self._rounds(slice(n_rounds))
 
     def last_rounds(self, n_rounds: int) -> "Observation":
-        """Return the observation restricted to the last `n_rounds` rounds, without the crowd."""
+        """Return the observation restricted to the last `n_rounds` rounds, without the sample."""
         return self._rounds(slice(-n_rounds, None))
 
     def _rounds(self, part: slice) -> "Observation":

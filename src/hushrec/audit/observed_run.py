@@ -30,23 +30,23 @@ class Truth:
         return np.asarray(self.rated.sum(axis=1))
 
 
-CROWD_ROUNDS = 20  # number of last rounds in which the crowd's reports are kept
+SAMPLE_ROUNDS = 20  # number of last rounds in which the sample's reports are kept
 
 
 def record(
-    problem: GradientProblem, victims: IntArray, crowd: IntArray, popularity: FloatArray
+    problem: GradientProblem, victims: IntArray, sample: IntArray, popularity: FloatArray
 ) -> tuple[Observation, Truth, GradientEngine]:
     """Train for all rounds of the terms; return what the server saw, the truth, and the trained engine.
 
-    The observation holds all reports of the victims, and the crowd's reports of the last rounds (`CROWD_ROUNDS` of
+    The observation holds all reports of the victims, and the sample's reports of the last rounds (`SAMPLE_ROUNDS` of
     them). `popularity` is the fraction of other people who rated each item.
     """
     engine = CpuEngine(problem, record_users=victims.tolist())
-    first_late = max(1, problem.terms.max_rounds - CROWD_ROUNDS + 1)
+    first_late = max(1, problem.terms.max_rounds - SAMPLE_ROUNDS + 1)
     announcements, reports = list[ItemVectors](), list[dict[int, GradientReport]]()
     for round_number in range(1, problem.terms.max_rounds + 1):
         if round_number == first_late:
-            everybody = CpuEngine(problem, record_users=np.union1d(victims, crowd).tolist())
+            everybody = CpuEngine(problem, record_users=np.union1d(victims, sample).tolist())
             everybody.restore(engine.state())
             engine = everybody
         announcements.append(ItemVectors(problem.terms, round_number, engine.item_vectors.astype(np.float32)))
@@ -56,7 +56,7 @@ def record(
         problem.protocol(int(victims[0])),
         tuple(announcements),
         tuple(tuple(sent.get(user) for sent in reports) for user in victims.tolist()),
-        tuple(tuple(sent.get(user) for sent in reports[first_late - 1 :]) for user in crowd.tolist()),
+        tuple(tuple(sent.get(user) for sent in reports[first_late - 1 :]) for user in sample.tolist()),
         popularity,
         levels=RatingLevels.of(problem.values),
     )

@@ -103,7 +103,9 @@ Explained = tuple[FloatArray, IntArray, IntArray]
 
 
 def _explained(part: ReportParts, scores: FloatArray, known: IntArray, possible: IntArray, share: float) -> Explained:
-    """Return the candidates for the partner of each unrated item in one report; empty arrays if noise hides the norm.
+    """Return the items that may be the partner (rated item of the pair) of each unrated item in one report.
+
+    The arrays are empty if noise hides the norm of the user vector.
 
     `possible` holds the items that may be partners, and the result has indices into it. The other arguments are those
     of `likeliest_norm`.

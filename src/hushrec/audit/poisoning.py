@@ -60,7 +60,7 @@ class Stage:
 
 
 def attack_integrity(problem: GradientProblem, engine: GradientEngine, *, rng: np.random.Generator) -> list[Finding]:
-    """Return the exposure of a promoted item for several fractions of promoters, under a loose and a tight norm bound.
+    """Return findings on the exposure of a promoted item, for several fractions of promoters and two norm bounds.
 
     The item is the one that people like least. Its exposure is the fraction of honest people with the item in their top
     ten.

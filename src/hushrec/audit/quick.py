@@ -19,12 +19,12 @@ from hushrec.protocols import find_protocol
 from hushrec.simulation.run import task_problem
 from hushrec.simulation.settings import Settings
 
-PEOPLE = 20  # number of people to attack by default
+PEOPLE = 20  # number of people to attack
 EXISTENCE_BY = ("popularity", "selection average", "consistent ratings + popularity")
 
 
-def quick_audit(ratings: Ratings, settings: Settings, n_victims: int = PEOPLE) -> dict[str, Any]:
-    """Train once, attack items, ratings and taste of `n_victims` people, and return the findings as JSON data."""
+def quick_audit(ratings: Ratings, settings: Settings) -> dict[str, Any]:
+    """Train once, attack items, ratings and taste of 20 people, and return the findings as JSON data."""
     attacks = find_protocol(settings.protocol).quick_attacks
     if attacks is None:
         raise ParameterError(
@@ -33,7 +33,7 @@ def quick_audit(ratings: Ratings, settings: Settings, n_victims: int = PEOPLE) -
     problem = task_problem(settings.make_task(ratings), settings)
     rng = np.random.default_rng([settings.seed, 6])
     chosen = rng.permutation(problem.active_users)
-    findings = imported(attacks)(settings, problem, np.sort(chosen[:n_victims]), chosen[n_victims:], rng)
+    findings = imported(attacks)(settings, problem, np.sort(chosen[:PEOPLE]), chosen[PEOPLE:], rng)
     return {"protocol": findings[0].protocol, "attacks": [one.record() for one in findings]}
 
 

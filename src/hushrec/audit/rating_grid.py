@@ -181,9 +181,9 @@ def _grid_density(
     c = norms[:, None]
     ratings = part.amplitudes / c + c * part.scores
     spread = _spread(part, c, levels.coarseness)
-    places = levels.places(ratings)
-    weights = np.take_along_axis(chances, places.T, axis=1).T
-    density = np.exp(-(((ratings - levels.values[places]) / spread) ** 2) / 2) / (spread * c * np.sqrt(2 * np.pi))
+    nearest = levels.indices(ratings)
+    weights = np.take_along_axis(chances, nearest.T, axis=1).T
+    density = np.exp(-(((ratings - levels.values[nearest]) / spread) ** 2) / 2) / (spread * c * np.sqrt(2 * np.pi))
     distance = (ratings[0][:, None] - levels.values) / spread[0][:, None]
     each = np.exp(-(distance**2) / 2) / (spread[0][:, None] * norms[0] * np.sqrt(2 * np.pi))
     return weights * density, each

@@ -68,12 +68,12 @@ class RatingLevels:
         """
         return float(self.values[1] - self.values[0]) / np.sqrt(12) if self.continuous else 0.0
 
-    def places(self, ratings: FloatArray) -> IntArray:
+    def indices(self, ratings: FloatArray) -> IntArray:
         """Return the index of the level (possible rating) that is nearest to each number."""
         if self._step is None:
             return np.asarray(np.searchsorted((self.values[1:] + self.values[:-1]) / 2, ratings), dtype=np.int64)
-        places = np.rint((ratings - self.values[0]) / self._step)
-        return np.asarray(np.clip(places, 0, len(self) - 1), dtype=np.int64)
+        indices = np.rint((ratings - self.values[0]) / self._step)
+        return np.asarray(np.clip(indices, 0, len(self) - 1), dtype=np.int64)
 
     @property
     def reach(self) -> float:
@@ -85,7 +85,7 @@ class RatingLevels:
         if self.continuous:
             return np.clip(ratings, LOWEST, HIGHEST)
         with np.errstate(invalid="ignore"):
-            return np.where(np.isnan(ratings), np.nan, self.values[self.places(np.nan_to_num(ratings))])
+            return np.where(np.isnan(ratings), np.nan, self.values[self.indices(np.nan_to_num(ratings))])
 
     @cached_property
     def _step(self) -> float | None:

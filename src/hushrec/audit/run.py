@@ -44,7 +44,7 @@ STEPS = 6
 FEWEST = 4  # smallest number of people to attack, because quarters of them are compared
 USUAL = 100  # number of people to attack by default, if there are twice as many
 MALICIOUS_ROUNDS = 30  # rounds of a malicious server under a protocol with selection; otherwise two suffice
-CROWD = 1000  # largest number of people in the crowd
+SAMPLE = 1000  # largest number of people in the random sample from which attacks learn
 TIMED_ROUNDS = 20  # rounds in which the time of reports is measured
 RETURNED_ROUNDS = 20  # rounds of people who left and came back
 AUDITED = ("mf", "bpr")  # models that this module audits
@@ -231,7 +231,7 @@ class Bench:
         chosen = rng.permutation(problem.active_users)
         self.victims = np.sort(chosen[:n_victims])
         self.problem, self.canaries = plant(problem, chosen[n_victims:], rng=rng)
-        self.crowd = np.sort(rng.permutation(problem.active_users)[:CROWD])
+        self.sample = np.sort(rng.permutation(problem.active_users)[:SAMPLE])
         others = np.setdiff1d(problem.active_users, self.victims)
         self.popularity = item_popularity(problem, others)
 
@@ -239,7 +239,7 @@ class Bench:
         """Train, run all attacks, and return their findings and the curves for the plots."""
         watched = np.concatenate([self.victims, self.canaries.users])
         self._say("training", 0)
-        everyone, truth, engine = record(self.problem, watched, self.crowd, self.popularity)
+        everyone, truth, engine = record(self.problem, watched, self.sample, self.popularity)
         n_victims = len(self.victims)
         observation = replace(everyone, reports=everyone.reports[:n_victims])
         own = {name: getattr(truth, name)[:n_victims] for name in ("rated", "ratings", "user_vectors")}
@@ -291,7 +291,7 @@ class Bench:
     def _people(self, observation: Observation) -> list[Finding]:
         if self.people is None:
             return []
-        attributes = {name: labels[self.crowd] for name, labels in self.people.items()}
+        attributes = {name: labels[self.sample] for name, labels in self.people.items()}
         attack = PersonFromReports()
         subject = Subject.of(attack, observation.protocol.name)
         return judge_people(subject, attack.kernel(observation), attributes, rng=self._draws(3))

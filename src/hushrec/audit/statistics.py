@@ -30,10 +30,9 @@ def auc(scores: FloatArray, labels: BoolArray) -> float:
     return float((ranks[labels].sum() - n_true * (n_true + 1) / 2) / (n_true * n_false))
 
 
-def rate_at(scores: FloatArray, labels: BoolArray, false_rate: float = 0.01) -> float:
-    """Return the true-positive rate at a false-positive rate; ties are broken at random (linear interpolation)."""
-    false_rates, true_rates = roc(scores, labels)
-    return float(np.interp(false_rate, false_rates, true_rates))
+def rate_at(scores: FloatArray, labels: BoolArray) -> float:
+    """Return the true-positive rate at a false-positive rate of 1 %, on the piecewise linear ROC curve."""
+    return float(np.interp(0.01, *roc(scores, labels)))
 
 
 def roc(scores: FloatArray, labels: BoolArray) -> tuple[FloatArray, FloatArray]:
@@ -80,7 +79,6 @@ def _auc_of_two(true: FloatArray, false: FloatArray) -> float:
 def _percentiles(
     data: Sequence[FloatArray], statistic: Callable[..., Any], n_resamples: int, rng: np.random.Generator
 ) -> Interval:
-    """Return the 95 % percentile bootstrap interval of a statistic, computed by SciPy."""
     found = bootstrap(
         data, statistic, n_resamples=n_resamples, confidence_level=CONFIDENCE, method="percentile", rng=rng
     ).confidence_interval
@@ -102,9 +100,9 @@ def correlation_interval(left: FloatArray, right: FloatArray, *, rng: np.random.
     return float(low), float(high)
 
 
-def share_interval(successes: int, trials: int, confidence: float = CONFIDENCE) -> Interval:
-    """Return the two-sided Clopper–Pearson confidence interval of a probability, from `successes` in `trials`."""
-    found = binomtest(successes, trials).proportion_ci(confidence, method="exact")
+def share_interval(successes: int, trials: int) -> Interval:
+    """Return the 95 % Clopper–Pearson confidence interval of a probability, from `successes` in `trials`."""
+    found = binomtest(successes, trials).proportion_ci(CONFIDENCE, method="exact")
     return float(found.low), float(found.high)
 
 

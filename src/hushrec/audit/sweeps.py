@@ -63,15 +63,15 @@ def noise_curve(ratings: Ratings, settings: Settings, factors: Sequence[float] =
     and leaves the signal unchanged. A run that diverges has the RMSE None and no entries for attacks.
     """
     task = settings.make_task(ratings)
+    problem = task_problem(task, settings)
     points = []
     for factor in factors:
-        problem = task_problem(task, settings)
         louder = replace(problem, terms=replace(problem.terms, data_weight=problem.terms.data_weight / factor))
         point: dict[str, Any] = {"noise": factor, "rmse": None}
+        points.append(point)
         try:
             observation, truth, engine = _watch(louder, settings.seed)
         except Diverged:
-            points.append(point)
             continue
         for attack in MODEL:
             point[f"cosine, {attack.name}"] = float(abs_cosines(attack.guess(observation), truth.user_vectors).mean())
@@ -81,7 +81,6 @@ def noise_curve(ratings: Ratings, settings: Settings, factors: Sequence[float] =
         strangers = np.roll(truth.user_vectors, 1, axis=0)
         point["cosine, a stranger's vector"] = float(abs_cosines(strangers, truth.user_vectors).mean())
         point["rmse"] = task.metrics(engine.predictor())["rmse"]
-        points.append(point)
     return points
 
 
@@ -93,11 +92,8 @@ def budget_curve(ratings: Ratings, settings: Settings, budgets: Sequence[float] 
         chosen = settings.replace(epsilon_g=epsilon_g)
         task = chosen.make_task(ratings)
         observation, truth, engine = _watch(task_problem(task, chosen), settings.seed)
-        point: dict[str, Any] = {"epsilon_g": epsilon_g}
-        for attack in attacks:
-            point[attack.name] = _mean_auc(attack, observation, truth)
-        point["rmse"] = task.metrics(engine.predictor())["rmse"]
-        points.append(point)
+        found = {attack.name: _mean_auc(attack, observation, truth) for attack in attacks}
+        points.append({"epsilon_g": epsilon_g, **found, "rmse": task.metrics(engine.predictor())["rmse"]})
     return points
 
 

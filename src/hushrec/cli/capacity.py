@@ -52,7 +52,6 @@ def capacity(
 
 
 def _print(found: dict[str, Any]) -> None:
-    """Print the costs as a table, then each cost above its limit with advice."""
     from hushrec.capacity import in_digits
 
     console = Console(highlight=False)

@@ -89,7 +89,6 @@ def print_demo(done: "Demo") -> None:
 
 
 def _print_leaks(done: "Demo") -> None:
-    """Print, for each run, how much of people's ratings and tastes the attacks recover."""
     _say(
         "What a server recovers about 20 people: the share of rated items at 1 % false alarms, the share of exact"
         " ratings, the cosine with their taste vectors; in brackets what is known without any message:",

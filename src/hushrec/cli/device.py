@@ -60,11 +60,13 @@ def init(
     ] = None,
 ) -> None:
     """Create a store for this person's ratings, with the privacy budgets that the person allows."""
-    values = _first_ratings(ratings or [])
+    from hushrec.data.ratings import Scale
+
+    values, chosen = _first_ratings(ratings or []), Scale.parse(scale)
     given = {"epsilon_i": epsilon_i, "epsilon_p": epsilon_p, "epsilon_g": epsilon_g, "max_value_rho": max_value_rho}
     budgets = {name: value for name, value in given.items() if value is not None}
     with hushrec.Device.create(
-        store, epsilon=epsilon, least_cohort=least_cohort, scale=_scale(scale), **budgets
+        store, epsilon=epsilon, least_cohort=least_cohort, scale=(chosen.low, chosen.high), **budgets
     ) as device:
         device.add_ratings(values)
     say("the store was created; only you can read it")
@@ -77,14 +79,6 @@ def _first_ratings(texts: list[str]) -> dict[str, float]:
     if not all(item and is_number(value) for item, _, value in pairs):
         raise ParameterError("--rate must be given as ITEM=VALUE with a number, such as 50=5.")
     return {item: float(value) for item, _, value in pairs}
-
-
-def _scale(text: str) -> tuple[float, float]:
-    try:
-        low, high = (float(part) for part in text.split(","))
-    except ValueError:
-        raise ParameterError(f"--scale must be given as MIN,MAX, such as 1,5, got {text}.") from None
-    return low, high
 
 
 @device_app.command(epilog="Example: hushrec device rate 50 5")

@@ -65,11 +65,7 @@ def print_study(study: "Study") -> None:
     from hushrec.report.tables import measure_name, study_rows, terminal_measures, verdict
 
     console = Console(highlight=False)
-    console.print(
-        f"{harmless(study.title or study.dataset)}: {study.users:,} people, {study.items:,} items,"
-        f" {study.n_train:,} ratings to train, {study.n_test:,} to {'test' if study.part == 'test' else 'validate'},"
-        f" {harmless(study.model)}"
-    )
+    console.print(harmless(f"{study.title or study.dataset}: {study.facts}"))
     shown = terminal_measures(study)
     table = Table("", *map(measure_name, shown), "gap", "protects", box=None, pad_edge=False)
     for row in study_rows(study, shown):

@@ -50,7 +50,6 @@ def print_result(record: dict[str, Any]) -> None:
 
 
 def _facts(record: dict[str, Any]) -> str:
-    """Return one line about the data, the model, the rounds and the time that the run took."""
     data = record["data"]
     factors = "" if record.get("factors") is None else f" with {counted(record['factors'], 'factor')}"
     return (

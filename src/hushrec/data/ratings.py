@@ -90,7 +90,7 @@ class Catalogue:
     ids: list[str]
     titles: list[str] | None
     attributes: pl.DataFrame | None
-    places: IntArray  # positions of all rated items, in the order of their ids
+    rated_items: IntArray  # positions of all rated items, in the order of their ids
     n_unlisted: int  # number of rated items that the items file does not list
     left_out: tuple[str, ...] = ()  # text columns with too many categories for an attribute
 
@@ -134,10 +134,11 @@ class Ratings:
         for what, rows in (("titles", self.titles), ("attributes", self.attributes)):
             if rows is not None and len(rows) != self.n_items:
                 raise DataError(f"{what} must have one entry for each of {self.n_items} items, got {len(rows)}.")
-        if self.catalogue is not None and self.n_items not in (len(self.catalogue.places), len(self.catalogue.ids)):
+        whole = self.catalogue
+        if whole is not None and self.n_items not in (len(whole.rated_items), len(whole.ids)):
             raise DataError(
                 f"catalogue must have a position for each of {self.n_items} items of the ratings, got"
-                f" {len(self.catalogue.places)} positions."
+                f" {len(whole.rated_items)} positions."
             )
         for array in (self.users, self.items, self.values, self.times):
             if array is not None:
@@ -166,11 +167,11 @@ class Ratings:
         )
 
     @cached_property
-    def places(self) -> IntArray:
+    def rated_items(self) -> IntArray:
         """The positions in `item_ids` of the items that were rated in the file, in the order of their ids."""
         if self.catalogue is None or not self._is_whole:
             return np.arange(self.n_items)
-        return self.catalogue.places
+        return self.catalogue.rated_items
 
     @property
     def n_unlisted(self) -> int:
@@ -182,7 +183,7 @@ class Ratings:
         whole = self.catalogue
         if whole is None or self._is_whole:
             return self
-        items = whole.places[self.items]
+        items = whole.rated_items[self.items]
         return replace(self, item_ids=whole.ids, titles=whole.titles, attributes=whole.attributes, items=items)
 
     @property
@@ -203,9 +204,9 @@ class Ratings:
         Titles, attributes, times and the name are not included, and `with_catalogue` does not change the checksum.
         """
         number = np.zeros(self.n_items, dtype=np.int64)
-        number[self.places] = np.arange(len(self.places))
+        number[self.rated_items] = np.arange(len(self.rated_items))
         digest = hashlib.sha256(b"hushrec ratings 1")
-        for ids in (self.user_ids, [self.item_ids[place] for place in self.places]):
+        for ids in (self.user_ids, [self.item_ids[place] for place in self.rated_items]):
             digest.update(json.dumps(ids).encode())
         for array in (self.users, number[self.items]):
             digest.update(array.astype("<i8").tobytes())

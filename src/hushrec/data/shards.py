@@ -128,7 +128,7 @@ def items_frame(ratings: Ratings) -> pl.DataFrame:
     """Return a frame of all known items; column `rated` has an item's number among the rated items, or null."""
     whole = ratings.with_catalogue()
     rated = np.full(whole.n_items, -1)
-    rated[whole.places] = np.arange(len(whole.places))
+    rated[whole.rated_items] = np.arange(len(whole.rated_items))
     numbers = pl.Series("rated", rated).replace(-1, None)
     frame = pl.DataFrame({"id": whole.item_ids, "rated": numbers})
     if whole.titles is not None:

@@ -131,7 +131,7 @@ def _check_seed(seed: int) -> int:
 
 
 def _hold_out_last(rows: IntArray, share: float, name: str) -> Split:
-    """Return a split that holds out the last rows, a fraction `share`; `name` is the name of that parameter."""
+    """Return a split that holds out the last rows, a fraction `share`; error messages call this fraction `name`."""
     if not 0 < share < 1:
         raise ParameterError(f"{name} must lie between 0 and 1, got {share}.")
     n_train = int((1 - share) * len(rows))

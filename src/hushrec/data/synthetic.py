@@ -122,7 +122,7 @@ def synthetic(n_users: int = 300, n_items: int = 400, n_ratings: int = 18_000, s
         scale=Scale(1, 5),
         titles=world.titles,
         attributes=attributes,
-        catalogue=Catalogue(item_ids, world.titles, attributes, places=np.arange(n_items), n_unlisted=0),
+        catalogue=Catalogue(item_ids, world.titles, attributes, rated_items=np.arange(n_items), n_unlisted=0),
     )
 
 

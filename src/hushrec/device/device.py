@@ -419,7 +419,7 @@ class Device:
                 is_over=session.is_over,
                 n_items=store.count_items(),
                 n_ratings=len(store.ratings()),
-                n_known=len(store.rated_positions(store.count_items())),
+                n_known=len(store.rated_items(store.count_items())),
                 can_recommend=self.has_learned or bool(self._earlier_list()),
             )
 
@@ -475,5 +475,5 @@ class Device:
             if not reports:
                 return None
             waiting = self._store.get("outbox") is not None
-            rated = self._store.rated_positions(self._store.count_items())
+            rated = self._store.rated_items(self._store.count_items())
             return Sent(reports, waiting, rated)

@@ -51,7 +51,7 @@ class Predictions:
         """Return the positions of the unrated items that rank highest, the best first, and all items' predictions."""
         scores, client, store = self.scores(), self._session.client(), self._session.store
         ranked = np.array(client.side.rank(self.public(), scores))
-        ranked[list(store.rated_positions(len(ranked)))] = -np.inf  # includes items that joined after the run was made
+        ranked[list(store.rated_items(len(ranked)))] = -np.inf  # includes items that joined after the run was made
         return client.recommend(ranked, count), self._session.budgets.from_unit(scores)
 
     def keep_list(self) -> None:

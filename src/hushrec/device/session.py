@@ -408,7 +408,7 @@ class Session:
             model = make_run_model(offer.model, offer.options, *facts)
             protocol, randomness = self.budgets.protocol_for(offer), SystemRandomness()
             client = Client(terms, model, protocol, randomness=randomness, ledger=self.ledger(), membership=own)
-        rated = self.store.rated_positions(terms.n_items)
+        rated = self.store.rated_items(terms.n_items)
         if rated:
             client.add_ratings(np.array(list(rated)), self.budgets.to_unit(list(rated.values())))
         return client

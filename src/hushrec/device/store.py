@@ -246,7 +246,7 @@ class Store:
 
     # Items -----------------------------------------------------------------------------------------------------
 
-    def rated_positions(self, n_items: int) -> dict[int, float]:
+    def rated_items(self, n_items: int) -> dict[int, float]:
         """Return the ratings of the first `n_items` items of the catalogue, by position."""
         kept, rated = self.ratings(), "SELECT value FROM json_each(?)"
         query = f"SELECT position, id FROM catalogue WHERE id IN ({rated}) AND position < ? ORDER BY position"

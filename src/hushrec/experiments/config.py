@@ -192,7 +192,7 @@ def _plan(number: int, chosen: dict[str, Any], seed: int, validation: bool) -> P
 
 
 def _groups(place: str, settings: Settings, chosen: dict[str, Any]) -> tuple[GroupTable, ...]:
-    """Return the budget groups of a curve, or () if it has none.
+    """Return the groups of people with the same budgets that a curve defines, or () if it has none.
 
     Raise `ParameterError` if the protocol has no such budgets, or if the curve also sets a budget outside the groups.
     """

@@ -221,7 +221,6 @@ def make_grid(prepared: Prepared) -> Grid:
 
 
 def _check_grid(plans: Sequence[Plan]) -> None:
-    """Raise `ParameterError` if these plans cannot run as one grid on engine `gpu`."""
     if any(plan.settings.model not in MODELS or plan.groups or plan.data_weight for plan in plans):
         raise ParameterError(
             "engine gpu needs model mf or bpr in all curves, without groups and data_weight. Use engine cpu."

@@ -131,7 +131,7 @@ def _released_metrics(task: Task, engine: Engine) -> dict[str, float]:
 
 
 def _group_metrics(task: Task, engine: Engine, plan: Plan) -> dict[str, float]:
-    """Return the RMSE on the test ratings of each budget group; empty without groups or for a ranking task."""
+    """Return the RMSE of each group of people with the same budget; empty without groups or for a ranking task."""
     if not plan.groups or not isinstance(task, RatingTask):
         return {}
     members = group_of_users(plan, task.ratings.n_users)[task.ratings.users[task.split.test]]

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hushrec.report.plots import HEIGHT, INK, MUTED, SERIES, WIDTH, Drawing, new_axes, to_svg
+from hushrec.report.plots import HEIGHT, INK, MUTED, SERIES, WIDTH, Drawing, new_axes, with_legend
 
 Points = Sequence[Mapping[str, float | None]]
 
@@ -23,7 +23,7 @@ def roc_plot(false_rates: Sequence[float], curves: Mapping[str, Sequence[float]]
         axes.set_ylim(0, 1.02)
         axes.set_xlabel("share of unrated items accused")
         axes.set_ylabel("share of rated items found")
-        return _with_legend(figure)
+        return with_legend(figure)
 
 
 def sweep_plot(points: Points, across: str, baselines: Mapping[str, float]) -> Drawing:
@@ -47,9 +47,9 @@ def sweep_plot(points: Points, across: str, baselines: Mapping[str, float]) -> D
             axes.set_ylabel(label)
         _error_panel(every[-1], points, across, baselines)
         for axes in every:
-            _logarithmic(axes, *_places(points, across))
+            _logarithmic(axes, *_x_positions(points, across))
             axes.set_xlabel("variance of the noise, times its own" if across == "noise" else "ε_g")
-        return _with_legend(figure)
+        return with_legend(figure)
 
 
 def _error_panel(axes: Any, points: Points, across: str, baselines: Mapping[str, float]) -> None:
@@ -72,20 +72,20 @@ def lines_plot(points: Points, across: str) -> Drawing:
         for number, name in enumerate(name for name in points[0] if name != across):
             colour = SERIES[number % len(SERIES)]
             axes.plot(*_line(points, across, name), "o-", color=colour, markersize=4, label=name)
-        _logarithmic(axes, *_places(points, across))
+        _logarithmic(axes, *_x_positions(points, across))
         axes.set_ylim(0.45, 1.03)
         axes.set_xlabel(across)
         axes.set_ylabel("AUC")
-        return _with_legend(figure)
+        return with_legend(figure)
 
 
 def _line(points: Points, across: str, name: str) -> tuple[list[float], list[float]]:
     """Return the x coordinates (entry `across`) and y coordinates (entry `name`) of the points; NaN leaves a gap."""
     values = [point.get(name) for point in points]
-    return _places(points, across)[0], [math.nan if one is None else one for one in values]
+    return _x_positions(points, across)[0], [math.nan if one is None else one for one in values]
 
 
-def _places(points: Points, across: str) -> tuple[list[float], list[str]]:
+def _x_positions(points: Points, across: str) -> tuple[list[float], list[str]]:
     """Return the x coordinates and tick labels of the points on a logarithmic axis; 0 is drawn left of the others."""
     numbers = [float(point[across] or 0.0) for point in points]
     least = min((number for number in numbers if number), default=1.0)
@@ -104,8 +104,3 @@ def _plain(number: float) -> str:
     if power >= 4 and math.isclose(number, 10.0**power):
         return "10" + str(power).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
     return f"{number:,.4f}".rstrip("0").rstrip(".")
-
-
-def _with_legend(figure: Any) -> Drawing:
-    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8, handlelength=2.4)
-    return to_svg(figure)

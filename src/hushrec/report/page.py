@@ -141,8 +141,7 @@ def _style() -> str:
 def _study(study: Study, figures: Figures) -> dict[str, Any]:
     return {
         "title": study.title or study.dataset,
-        "facts": f"{study.users:,} people, {study.items:,} items, {study.n_train:,} ratings to train,"
-        f" {study.n_test:,} to {'test' if study.part == 'test' else 'validate'}, model {study.model}.",
+        "facts": f"{study.facts}.",
         "splits": splits_in_words(study),
         "made_by": study.made_by,
         "verdict": verdict(study),

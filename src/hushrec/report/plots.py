@@ -44,9 +44,7 @@ def curves(study: Study) -> Drawing:
         axes.set_ylim(*_window(study))
         axes.set_xlabel("round")
         axes.set_ylabel(_axis_name(study))
-        columns = 1 if max(len(setting.label) for setting in study.settings) > 28 else 2
-        figure.legend(loc="outside lower center", ncols=columns, frameon=False, fontsize=8, handlelength=2.4)
-        return to_svg(figure)
+        return with_legend(figure, 1 if max(len(setting.label) for setting in study.settings) > 28 else 2)
 
 
 def _draw_curve(axes: "Axes", number: int, setting: Setting, window: tuple[float, float]) -> None:
@@ -169,6 +167,12 @@ def new_axes(width: float, height: float, columns: int = 1, rows: int = 1) -> It
         figure = Figure(figsize=(width, height), layout="constrained")
         axes = figure.subplots(rows, columns, sharex=rows > 1, sharey=rows > 1)
         yield figure, axes
+
+
+def with_legend(figure: "Figure", columns: int = 2) -> Drawing:
+    """Return the figure as a `Drawing`, with a legend below its axes."""
+    figure.legend(loc="outside lower center", ncols=columns, frameon=False, fontsize=8, handlelength=2.4)
+    return to_svg(figure)
 
 
 def to_svg(figure: "Figure") -> Drawing:

@@ -80,6 +80,14 @@ class Study:
     made_by: str = ""  # version, date and machine of the runs, as far as the records have them
 
     @property
+    def facts(self) -> str:
+        """The sizes of the data set and of its parts, and the models, in one line."""
+        return (
+            f"{self.users:,} people, {self.items:,} items, {self.n_train:,} ratings to train, {self.n_test:,} to"
+            f" {'test' if self.part == 'test' else 'validate'}, {self.model}"
+        )
+
+    @property
     def larger_is_better(self) -> bool:
         return MEASURES[self.measure]
 

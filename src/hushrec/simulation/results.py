@@ -255,7 +255,7 @@ class Result:
             "user_ids": np.array(ratings.user_ids),
             "rating_users": ratings.users,
             "rating_items": ratings.items,
-            "item_places": ratings.places,
+            "item_places": ratings.rated_items,
         }
         if ratings.values is not None:
             arrays["rating_values"] = ratings.values

@@ -320,7 +320,7 @@ class Run:
             "data": {
                 "users": ratings.n_users,
                 "items": ratings.n_items,
-                "candidates": len(ratings.places),
+                "candidates": len(ratings.rated_items),
                 "unlisted": ratings.n_unlisted,
                 "public": 0 if ratings.public is None else len(ratings.public.items),
                 "train": len(split.train) - held_out,

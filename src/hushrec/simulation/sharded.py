@@ -113,7 +113,7 @@ class ShardedRun:
         self.engine: Any = sharded_engine(self._problem(), crew, self._part, remark=remark)
 
     def _part(self, first: int, stop: int) -> ShardPart:
-        return ShardPart(self.shards, first, stop, self.ratings.places, self._scale, self._hold_out, self._public)
+        return ShardPart(self.shards, first, stop, self.ratings.rated_items, self._scale, self._hold_out, self._public)
 
     def _see_everything(self) -> Seen:
         borders, crew = self.shards.borders, self.crew
@@ -180,7 +180,7 @@ class ShardedRun:
             "data": {
                 "users": self.shards.n_people,
                 "items": self.ratings.n_items,
-                "candidates": len(self.ratings.places),
+                "candidates": len(self.ratings.rated_items),
                 "train": int(seen.by_person.sum()),
                 "validation": 0,
                 "test": int(seen.tested.sum()),

@@ -28,7 +28,7 @@ class Candidates:
     """The items that measured lists may contain: those that have ratings, in the order of the catalogue."""
 
     def __init__(self, ratings: Ratings) -> None:
-        self.items = np.sort(ratings.places)
+        self.items = np.sort(ratings.rated_items)
         self.ranks = np.full(ratings.n_items, -1)  # position of each item among the candidates, or -1
         self.ranks[self.items] = np.arange(len(self.items))
 

@@ -45,12 +45,12 @@ class LikeMinded(WithPopularity):
         return "the paper's existence privacy"
 
     def applies_to(self, observation: Observation) -> bool:
-        return self.base.applies_to(observation) and len(observation.crowd) > 1
+        return self.base.applies_to(observation) and len(observation.sample) > 1
 
     def guess(self, observation: Observation) -> FloatArray:
         odds = super().guess(observation)
         profiles = np.where(observation.selection_counts > 0, expit(odds), 0.0)
-        return np.asarray(odds + np.log(observation.glance.likely_for(profiles)))
+        return np.asarray(odds + np.log(observation.sample_estimates.likely_for(profiles)))
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from scipy.special import log_ndtr
 
 from hushrec.arrays import FloatArray
 from hushrec.audit.attacks import OnRuns
-from hushrec.audit.crowd import SHARPNESS, TYPICAL_SIZES
 from hushrec.audit.observation import Observation
 from hushrec.audit.own_steps import evidence_of_steps
 from hushrec.audit.partners import evidence_of_partners
 from hushrec.audit.rank_one import without_prior
+from hushrec.audit.sample import SHARPNESS, TYPICAL_SIZES
 from hushrec.audit.selection import likeliest_count, log_ratio, probabilities_for
 
 UNEXPLAINED = 1.0  # evidence, in nats, that is subtracted for the noise of an average

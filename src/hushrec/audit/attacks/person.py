@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from hushrec.arrays import FloatArray
-from hushrec.audit.crowd import Table
 from hushrec.audit.observation import Observation
+from hushrec.audit.sample import Table
 
 WEIGHT_OF_PULLS = 0.3  # the choice of items says more about a person than the ratings
 
@@ -15,7 +15,7 @@ WEIGHT_OF_PULLS = 0.3  # the choice of items says more about a person than the r
 class PersonFromReports:
     """An attack that guesses attributes (gender, age, occupation) of people from their last reports.
 
-    It compares people by the items that they probably rated, as estimated in module `crowd`, and learns from people
+    It compares people by the items that they probably rated, as estimated in module `sample`, and learns from people
     with known attributes by kernel ridge regression.
     """
 
@@ -24,8 +24,8 @@ class PersonFromReports:
     claim: str = "none: what ratings say of their owner is not covered"
 
     def kernel(self, observation: Observation) -> FloatArray:
-        """Return the similarity of all pairs of people, `(n_crowd, n_crowd)`, by which items they rated and how."""
-        seen = observation.glance
+        """Return the similarity of all pairs of people, `(n_sample, n_sample)`, by which items they rated and how."""
+        seen = observation.sample_estimates
         length = np.sqrt(seen.rated.sum(axis=1, keepdims=True)) + np.float32(1e-9)
         return np.asarray(alike(seen.rated / length) + WEIGHT_OF_PULLS * alike(seen.pulls))
 

@@ -63,7 +63,7 @@ class GridRatings(AllReports):
 
 @dataclass(frozen=True)
 class GuessedByTaste(GridRatings):
-    """`GridRatings` that also guesses ratings of items never reported, as the recovered user vector predicts them."""
+    """An attack like `GridRatings`, which guesses items never reported as the recovered user vector predicts them."""
 
     name: str = "consistent ratings, the rest by taste"
 

@@ -16,34 +16,34 @@ from hushrec.protocols.masked.device_table import make_table
 from hushrec.protocols.masked.plan import BIAS, COUNTS, MOMENTS, PRIOR
 from hushrec.randomness import SeededRandomness
 
-CROWD = 1000  # largest number of people whose attributes are guessed
+SAMPLE = 1000  # largest number of people whose attributes are guessed
 TOLD_BY = (COUNTS, MOMENTS, BIAS, PRIOR)  # blocks that depend on a person's items, ratings and taste
 TIMES = 5  # number of times that each device is timed
 
 
 def attack_attributes(run: Watched) -> list[Finding]:
-    """Return how well people's attributes are guessed from the sums; empty if `run.people` is None.
+    """Return findings on how well people's attributes are guessed from the sums; empty if `run.people` is None.
 
     For each person, everybody else's tables are subtracted from the sums, which leaves the person's table plus noise.
     """
     if run.people is None:
         return []
     rng = run.draws(26)
-    crowd = np.sort(rng.permutation(np.flatnonzero(run.problem.rated_counts > 0))[:CROWD])
+    sample = np.sort(rng.permutation(np.flatnonzero(run.problem.rated_counts > 0))[:SAMPLE])
     names = {block.block.name for block in run.seen.blocks}
-    places = [readings.place_of(run.seen.blocks, name) for name in TOLD_BY if name in names]
+    places = [readings.index_of(run.seen.blocks, name) for name in TOLD_BY if name in names]
     rows: list[list[FloatArray]] = [[] for _ in places]
-    for user in crowd:
+    for user in sample:
         left = readings.left_of(run.seen, run.tables(run.problem.profile(user)), rng=rng)
         for kept, place in zip(rows, places, strict=True):
             kept.append(left[place].astype(np.float32))
     kernel = np.sum([alike(np.array(kept)) for kept in rows], axis=0)
-    attributes = {name: labels[crowd] for name, labels in run.people.items()}
+    attributes = {name: labels[sample] for name, labels in run.people.items()}
     return judge_people(run.subject(SUMS, "person", run.profile_claim), kernel, attributes, rng=rng)
 
 
 def attack_timing(run: Watched) -> list[Finding]:
-    """Return how well a device's computing time reveals its number of ratings; empty if `run.clock` is None."""
+    """Return findings on how well a device's computing time reveals its number of ratings; none without `run.clock`."""
     if run.clock is None:
         return []
     _seconds(run, run.problem.profile(run.victims[0]), 0)  # compiles the code and fills the cache

@@ -117,7 +117,7 @@ def attack_with_helpers(run: Watched, scene: Scene) -> list[Finding]:
 
 
 def _told(run: Watched, name: str, metric: str, tables: Sequence[Table], scene: Scene, claim: str) -> Finding:
-    """Return how well `tables` reveal which devices hold the victim's ratings and which send zeros.
+    """Return a finding on how well `tables` reveal which devices hold the victim's ratings and which send zeros.
 
     `tables` are those of the last `len(tables)` devices of the scene: as they were sent, or as `strip_table` returns
     them, without the masks that the server and its helpers know.
@@ -128,7 +128,10 @@ def _told(run: Watched, name: str, metric: str, tables: Sequence[Table], scene: 
 
 
 def _noise_left(run: Watched, name: str, scene: Scene, helpers: Sequence[int]) -> list[Finding]:
-    """Return the ratio of measured to claimed variance of the honest devices' noise in the sum; empty without noise."""
+    """Return a finding with the ratio of measured to claimed variance of the honest devices' noise in the sum.
+
+    The list is empty if there is no noise.
+    """
     honest = [place for place in range(len(scene.own_tables)) if place not in helpers]
     known = np.zeros(len(scene.cohort.total), np.uint32)
     for place in helpers:

@@ -82,7 +82,7 @@ def contradictions(findings: Sequence[Finding], budget: Mapping[str, Any]) -> li
 
 
 def measure_noise(run: Watched) -> list[Finding]:
-    """Return the ratio of measured to claimed variance of the noise in the sums; empty for a run without noise."""
+    """Return a finding with the ratio of measured to claimed variance of the noise in the sums; none without noise."""
     if run.budget["mu"] == math.inf:
         return []
     squares = [(block.noise.astype(float) ** 2).sum() / block.variance for block in run.seen.blocks]
@@ -109,7 +109,7 @@ def attack_profiles(run: Watched) -> list[Finding]:
 
 
 def attack_ratings(run: Watched) -> list[Finding]:
-    """Return how well an attacker who knows all other ratings recovers whether one rating exists.
+    """Return findings on how well an attacker who knows all other ratings recovers whether one rating exists.
 
     The AUC is over one rating of every victim. The lower bounds on ε are for the rating with the largest effect, and
     for one rating under a crafted public table.

@@ -70,11 +70,11 @@ def _count(run: Watched) -> list[Finding]:
 
 
 def _known_again(run: Watched) -> Finding:
-    """Return how often a person is recognized in a second run by the block of counts.
+    """Return a finding on how often a person is recognized in a second run by the block of counts.
 
     People have the same profiles in both runs. Only the noise differs.
     """
-    place, rng = readings.place_of(run.seen.blocks, COUNTS), run.draws(5)
+    place, rng = readings.index_of(run.seen.blocks, COUNTS), run.draws(5)
     before = np.array([one[place] for one in run.left])
     after = np.array([readings.left_of(run.seen, one, rng=rng)[place] for one in run.victims_tables])
     first, second = (rows - rows.mean(axis=0) for rows in (before, after))
@@ -86,7 +86,7 @@ def _known_again(run: Watched) -> Finding:
 
 
 def _values(run: Watched) -> list[Finding]:
-    """Return the fraction of ratings that are guessed exactly by an attacker who knows all other ratings.
+    """Return a finding with the fraction of ratings guessed exactly by an attacker who knows all other ratings.
 
     The list is empty if the model does not predict ratings, or if ratings are continuous.
     """
@@ -98,7 +98,7 @@ def _values(run: Watched) -> list[Finding]:
         items, values = run.problem.profile(user)
         for position in map(int, rng.permutation(len(items))[:RATINGS_ASKED]):
             prior = readings.level_prior(_ratings_of_others(run, int(items[position]), int(user)), levels)
-            true = int(levels.places(values[position : position + 1])[0])
+            true = int(levels.indices(values[position : position + 1])[0])
             tables = readings.level_tables(run.seen, (items, values), position, levels, rng=rng)
             right += readings.read_rating(run.seen.blocks, own, tables, prior) == true
             blind += int(np.argmax(prior)) == true
@@ -114,7 +114,7 @@ def _ratings_of_others(run: Watched, item: int, user: int) -> FloatArray:
 
 
 def _rare_items(run: Watched) -> list[Finding]:
-    """Return how often an attacker who knows all other ratings finds the only person who rated an item.
+    """Return a finding on how often an attacker who knows all other ratings finds the only person who rated an item.
 
     The candidates are the only raters of up to `RARE_ITEMS` items. The list is empty if there are fewer than two.
     """

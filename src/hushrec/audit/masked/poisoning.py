@@ -143,7 +143,7 @@ def made_up_profile(run: Watched, target: int) -> Profile:
 
 
 def attack_integrity(run: Watched) -> list[Finding]:
-    """Return the exposure of a promoted item, and by how many stars each promoter raises its predicted rating.
+    """Return findings on the exposure of a promoted item, and on how much each promoter raises its predicted rating.
 
     The item is the one that people like least. Its exposure is the fraction of honest people with the item in their top
     ten. The stars are left out under a model that does not predict ratings.

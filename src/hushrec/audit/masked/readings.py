@@ -26,10 +26,10 @@ ROWS = (AUDIENCE, BIAS, FACTORS)  # blocks with one row per item
 def left_of(run: SeenRun, tables: PersonTables, *, rng: np.random.Generator) -> Left:
     """Return what remains of a run's sums after subtracting everybody else's tables: `tables` plus new noise."""
     found = []
-    for block, places, integers in zip(run.blocks, tables.places, tables.integers, strict=True):
+    for block, positions, integers in zip(run.blocks, tables.positions, tables.integers, strict=True):
         law = summed_noise(block.code.share_variance, block.survivors)
         one = law.draw(block.code.size, rng=rng).astype(np.float64)
-        one[places] += integers
+        one[positions] += integers
         found.append(one)
     return found
 
@@ -64,18 +64,18 @@ def taste_numbers(blocks: Sequence[SeenBlock]) -> tuple[int, int]:
     is the last block named "moments", which begins with the vector that describes the person.
     """
     names = {block.block.name for block in blocks}
-    place = place_of(blocks, PRIOR if PRIOR in names else MOMENTS)
+    place = index_of(blocks, PRIOR if PRIOR in names else MOMENTS)
     return place, int((math.isqrt(9 + 8 * blocks[place].code.size) - 3) // 2)  # L + L(L + 1)/2 numbers
 
 
-def place_of(blocks: Sequence[SeenBlock], name: str) -> int:
+def index_of(blocks: Sequence[SeenBlock], name: str) -> int:
     """Return the index of the last block with this name."""
     return max(place for place, block in enumerate(blocks) if block.block.name == name)
 
 
 def read_count(blocks: Sequence[SeenBlock], left: Left, popularity: FloatArray) -> float:
     """Return a number that increases with the person's number of ratings: the block of counts times item popularity."""
-    return float(left[place_of(blocks, COUNTS)] @ popularity)
+    return float(left[index_of(blocks, COUNTS)] @ popularity)
 
 
 def read_rating(blocks: Sequence[SeenBlock], left: Left, levels: Sequence[PersonTables], prior: FloatArray) -> int:
@@ -89,7 +89,7 @@ def read_rating(blocks: Sequence[SeenBlock], left: Left, levels: Sequence[Person
     for level, tables in enumerate(levels):
         difference = tables.minus(levels[0])
         for place, (block, weight) in enumerate(zip(blocks, weights_of(blocks), strict=True)):
-            changed, own = difference.places[place], difference.integers[place].astype(float)
+            changed, own = difference.positions[place], difference.integers[place].astype(float)
             base = levels[0].dense(place, block.code.size)[changed]
             scores[level] += weight * float(own @ (left[place][changed] - base) - own @ own / 2)
     return int(np.argmax(scores))
@@ -106,7 +106,7 @@ def level_tables(
 
 def level_prior(ratings: FloatArray, levels: RatingLevels) -> FloatArray:
     """Return the prior probability of each rating of an item, from other people's `ratings` and usual frequencies."""
-    counts = np.bincount(levels.places(ratings), minlength=len(levels)) if len(ratings) else np.zeros(len(levels))
+    counts = np.bincount(levels.indices(ratings), minlength=len(levels)) if len(ratings) else np.zeros(len(levels))
     return np.asarray((counts + 2 * levels.shares) / (counts.sum() + 2))
 
 

@@ -70,39 +70,41 @@ class SeenRun:
 
     def tables(self, profile: Profile, *, rng: RandomStream) -> "PersonTables":
         """Return the tables of a device with this profile in all rounds, rounded to integers and without noise."""
-        places, integers = [], []
+        positions, integers = [], []
         for seen in self.rounds:
             entries = self.learning.entries(seen.one.blocks, seen.table, *profile)
             for block, own in zip(seen.blocks, entries, strict=True):
                 dense = encode_block(block.code, own.values, own.positions, rounding=rng)
-                places.append(np.flatnonzero(dense))
-                integers.append(dense[places[-1]])
-        return PersonTables(tuple(places), tuple(integers))
+                positions.append(np.flatnonzero(dense))
+                integers.append(dense[positions[-1]])
+        return PersonTables(tuple(positions), tuple(integers))
 
 
 class PersonTables(NamedTuple):
     """The tables of one device in a run, in sparse form: for each block, the indices and values of non-zero entries."""
 
-    places: tuple[IntArray, ...]
+    positions: tuple[IntArray, ...]
     integers: tuple[IntArray, ...]
 
     def dense(self, place: int, size: int) -> IntArray:
         """Return the block with index `place` as a dense array of length `size`."""
         found = np.zeros(size, np.int64)
-        found[self.places[place]] = self.integers[place]
+        found[self.positions[place]] = self.integers[place]
         return found
 
     def minus(self, other: "PersonTables") -> "PersonTables":
-        places, integers = [], []
-        for mine, own, theirs, their in zip(self.places, self.integers, other.places, other.integers, strict=True):
+        positions, integers = [], []
+        for mine, own, theirs, their in zip(
+            self.positions, self.integers, other.positions, other.integers, strict=True
+        ):
             both = np.union1d(mine, theirs)
             difference = np.zeros(len(both), np.int64)
             difference[np.searchsorted(both, mine)] += own
             difference[np.searchsorted(both, theirs)] -= their
             kept = difference != 0
-            places.append(both[kept])
+            positions.append(both[kept])
             integers.append(difference[kept])
-        return PersonTables(tuple(places), tuple(integers))
+        return PersonTables(tuple(positions), tuple(integers))
 
 
 class _WatchedEngine(CpuMaskedEngine):

@@ -183,7 +183,7 @@ def coin_leads(run: SeenRun, canaries: Sequence[PersonTables], sent: BoolArray) 
     """
     system, target = 4 * np.eye(len(canaries)), np.full(len(canaries), 2.0)
     for place, (block, weight) in enumerate(zip(run.blocks, weights_of(run.blocks), strict=True)):
-        tables = [(one.places[place], one.integers[place]) for one in canaries]
+        tables = [(one.positions[place], one.integers[place]) for one in canaries]
         rows = _rows([places for places, _ in tables], [integers for _, integers in tables], block.code.size)
         known = rows.T @ sent.astype(float) + block.noise  # the sum minus the tables of all other people
         system += weight * (rows @ rows.T).toarray()

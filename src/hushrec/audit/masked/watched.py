@@ -87,7 +87,7 @@ class Watched:
         distances = np.array([trials.distance(self.seen, tables) for tables in self.victims_tables])
         if math.isinf(distances.max()):
             return int(np.argmax(self.problem.rated_counts[self.victims]))
-        sizes = np.array([sum(map(len, tables.places)) for tables in self.victims_tables])
+        sizes = np.array([sum(map(len, tables.positions)) for tables in self.victims_tables])
         return int(np.argmin(np.where(distances >= NEARLY * distances.max(), sizes, np.inf)))
 
     @cached_property

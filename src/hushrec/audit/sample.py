@@ -19,13 +19,13 @@ from hushrec.protocols.gradient.protocols import GradientProtocol
 
 TYPICAL_SIZES = 6.0  # few real errors are smaller than this many typical fake errors, and few fake errors are larger
 SHARPNESS = 6.0  # slope of the logistic function at that size
-TASTES = 8  # number of principal directions of the crowd
+TASTES = 8  # number of principal directions of the sample
 
 Table = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False)
-class Crowd:
+class SampleEstimates:
     """Estimates about many people, as two tables with one row per person and one column per item."""
 
     rated: Table = field(repr=False)  # estimated probability that the item is rated; 0 if it was not reported
@@ -35,7 +35,7 @@ class Crowd:
         """Return, for each profile and item, how many times likelier than average the item is rated; at least 0.1.
 
         A profile is a row of estimated probabilities, like a row of `rated`. The method projects it on the principal
-        components of the crowd, which adds the items that people with similar profiles have rated.
+        components of the sample, which adds the items that people with similar profiles have rated.
         """
         mean = self.rated.mean(axis=0)
         centered = (self.rated - mean).astype(np.float64)
@@ -48,21 +48,21 @@ class Crowd:
         return np.asarray(np.maximum(1 + more / (scale * mean + 0.01), 0.1))
 
 
-def watch_crowd(
-    announcements: Sequence[ItemVectors], crowd: Sequence[Sequence[GradientReport | None]], protocol: GradientProtocol
-) -> Crowd:
-    """Return the estimates for every person of the crowd, from their reports in the last rounds of `announcements`."""
+def estimate_sample(
+    announcements: Sequence[ItemVectors], sample: Sequence[Sequence[GradientReport | None]], protocol: GradientProtocol
+) -> SampleEstimates:
+    """Return the estimates for every person of the sample, from their reports in the last rounds of `announcements`."""
     terms = announcements[-1].terms
-    shape = (len(crowd), terms.n_items)
+    shape = (len(sample), terms.n_items)
     rated, pulls = np.zeros(shape, dtype=np.float32), np.zeros(shape, dtype=np.float32)
-    for row, reports in enumerate(crowd):
+    for row, reports in enumerate(sample):
         seen = trace(announcements[len(announcements) - len(reports) :], reports)
         rated[row], pulls[row] = _estimate(seen, protocol, terms)
-    return Crowd(rated, pulls)
+    return SampleEstimates(rated, pulls)
 
 
 def _estimate(seen: Trace, protocol: GradientProtocol, terms: Terms) -> tuple[FloatArray, FloatArray]:
-    """Return one person's rows of `Crowd.rated` and `Crowd.pulls`, from the decomposed reports `seen`."""
+    """Return one person's rows of the tables `rated` and `pulls` of `SampleEstimates`, from the person's trace."""
     total, reports, largest = np.zeros((3, terms.n_items))
     for part in seen.parts:
         total[part.items] += part.amplitudes
