@@ -13,7 +13,7 @@ if not torch.cuda.is_available():
 pytest.importorskip("triton", reason="the fused kernels need triton: pip install triton")
 
 from hushrec.engines.gpu import dense, fused  # noqa: E402
-from hushrec.engines.gpu.engine import GpuBatch, HeldOut, default_device  # noqa: E402
+from hushrec.engines.gpu.engine import GpuBatch, default_device  # noqa: E402
 from hushrec.protocols.gradient.protocols import Isgld, Plain, Sdcf  # noqa: E402
 
 DEVICE = default_device()
@@ -116,9 +116,9 @@ def test_a_fused_round_is_a_plain_round_up_to_its_draws(protocol):
 def test_held_out_errors_equal_the_plain_ones():
     """Both versions measure the same error."""
     problems = [small_problem(Plain(), seed=seed) for seed in (1, 2)]
-    held_out = HeldOut(*(np.array([[3, 4], [5, 6]]) for _ in range(2)), np.array([[4.0, 2.0], [1.0, 5.0]]))
+    users, values = np.array([[3, 4], [5, 6]]), np.array([[4.0, 2.0], [1.0, 5.0]])
     found = []
     for kernels in ("dense", "fused"):
         batch = GpuBatch(problems, kernels=kernels)
-        found.append(batch.held_out_errors(batch.place_held_out(held_out, [1, 0])))
+        found.append(batch.held_out_errors(batch.place_held_out(users, users, values, [1, 0])))
     np.testing.assert_allclose(found[0], found[1], rtol=1e-5)

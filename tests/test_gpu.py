@@ -29,7 +29,6 @@ from hushrec.budget.calibrate import calibrate_selection, fake_error_bound  # no
 from hushrec.engines import make_engine  # noqa: E402
 from hushrec.engines.gpu import dense  # noqa: E402
 from hushrec.engines.gpu.engine import GpuBatch, GpuEngine  # noqa: E402
-from hushrec.engines.gpu.held_out import HeldOut  # noqa: E402
 from hushrec.engines.gpu.user_arrays import kept_under_caps, runs_at_once, training_values  # noqa: E402
 from hushrec.engines.reference import ReferenceEngine  # noqa: E402
 from hushrec.errors import ParameterError  # noqa: E402
@@ -181,11 +180,11 @@ def test_held_out_errors_are_those_of_the_predictions():
     """Each run is measured on its own split."""
     problems = [small_problem(Plain(), seed=seed) for seed in (1, 2)]
     batch = rounds(GpuBatch(problems, device="cpu"), 1)
-    held_out = HeldOut(np.array([[3, 4], [5, 6]]), np.array([[1, 2], [0, 9]]), np.array([[4.0, 2.0], [1.0, 5.0]]))
-    found = batch.held_out_errors(batch.place_held_out(held_out, [1, 0]))
+    users, items, values = np.array([[[3, 4], [5, 6]], [[1, 2], [0, 9]], [[4, 2], [1, 5]]])
+    found = batch.held_out_errors(batch.place_held_out(users, items, values, [1, 0]))
     for run, split in enumerate((1, 0)):
-        u = batch.user_vectors[run].numpy()[held_out.users[split]]
-        error = held_out.values[split] - (u * batch.item_vectors[run].numpy()[held_out.items[split]]).sum(1)
+        u = batch.user_vectors[run].numpy()[users[split]]
+        error = values[split] - (u * batch.item_vectors[run].numpy()[items[split]]).sum(1)
         np.testing.assert_allclose(found[run], [np.sqrt(np.mean(error**2)), np.abs(error).mean()], rtol=1e-6)
 
 

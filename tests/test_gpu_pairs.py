@@ -21,7 +21,6 @@ from hushrec.data.synthetic import synthetic  # noqa: E402
 from hushrec.engines.cpu.engine import CpuEngine  # noqa: E402
 from hushrec.engines.gpu import dense, pairs  # noqa: E402
 from hushrec.engines.gpu.engine import GpuBatch, GpuEngine  # noqa: E402
-from hushrec.engines.gpu.held_out import HeldOut  # noqa: E402
 from hushrec.engines.reference import ReferenceEngine  # noqa: E402
 from hushrec.errors import ParameterError  # noqa: E402
 from hushrec.evaluate import metrics_of_ranks  # noqa: E402
@@ -162,8 +161,8 @@ def test_ranks_are_those_of_the_task():
     )  # fmt: skip
     batch = rounds(GpuBatch([problem], device="cpu", dtype=torch.float64), 3)
     rows = task.split.test
-    tests = HeldOut(task.ratings.users[rows][None], task.ratings.items[rows][None], np.ones((1, len(rows))))
-    ranks = batch.held_out_ranks(batch.place_held_out(tests, [0]))
+    tests = task.ratings.users[rows][None], task.ratings.items[rows][None], np.ones((1, len(rows)))
+    ranks = batch.held_out_ranks(batch.place_held_out(*tests, [0]))
     expected = task.metrics(VectorPredictor(MODEL, batch.user_vectors[0].numpy(), batch.item_vectors[0].numpy()))
     assert metrics_of_ranks(*ranks[0]) == pytest.approx(expected, rel=1e-9)
 

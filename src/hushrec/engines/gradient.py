@@ -1,18 +1,20 @@
-"""The base class of engines for gradient protocols: it holds user vectors and item vectors, and makes predictors."""
+"""The base class of engines for gradient protocols, and numbers of each user that engines `cpu` and `gpu` need."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar, TypeAlias
 
 import numpy as np
 
-from hushrec.arrays import FloatArray
+from hushrec.arrays import FloatArray, IntArray
+from hushrec.budget.calibrate import SelectionProbabilities
 from hushrec.errors import Diverged
 from hushrec.models.mf import MatrixFactorization
 from hushrec.models.predictor import Arrays, VectorPredictor
 from hushrec.protocols.gradient.messages import Terms
 from hushrec.protocols.gradient.prediction import Predictions
-from hushrec.protocols.gradient.protocols import GradientProtocol
-from hushrec.simulation.training_problem import TrainingProblem
+from hushrec.protocols.gradient.protocols import GradientProtocol, selections_of
+from hushrec.protocols.gradient.selection import calibrate_devices
+from hushrec.simulation.training_problem import TrainingProblem, active_protocols
 
 GradientProblem: TypeAlias = TrainingProblem[MatrixFactorization, GradientProtocol, Terms]
 
@@ -42,6 +44,9 @@ class GradientEngine(ABC):
         """The user vectors U, `(n_users, user_width)`. On real devices each of them is private."""
 
     @abstractmethod
+    def run_round(self) -> None: ...
+
+    @abstractmethod
     def value_rho(self) -> FloatArray:
         """Return the privacy loss ρ (zCDP) of the gradient values that each user has sent so far, `(n_users,)`."""
 
@@ -58,3 +63,30 @@ class GradientEngine(ABC):
 
     def failure(self, round_number: int) -> Diverged:
         return self.problem.protocol(0).failure(self.problem.terms, {"item_vectors": self.item_vectors}, round_number)
+
+
+def selection_probabilities(problem: GradientProblem) -> SelectionProbabilities[FloatArray] | None:
+    """Return all users' selection probabilities, 0 for those who send nothing; None if the protocol has none."""
+    z = problem.terms.reports_per_client
+    if z is None:
+        return None
+    active = problem.active_users
+    own = selections_of(active_protocols(problem.protocols, active))
+    solved = calibrate_devices(own, problem.rated_counts[active], problem.n_items, z)
+    everybody = {name: np.zeros(problem.n_users) for name in vars(solved)}
+    for name, values in vars(solved).items():
+        everybody[name][active] = values
+    return SelectionProbabilities(**everybody)
+
+
+def fake_ranges(problem: GradientProblem) -> FloatArray:
+    """Return every user's ε_g, which limits fake errors, `(n_users,)`; ∞ (no fake errors) for model `bpr`."""
+    pairs = problem.model.learns_from_pairs
+    own = [np.inf if pairs else protocol.checked_epsilon_g() for protocol in problem.protocols]
+    return np.resize(np.array(own, np.float64), problem.n_users)
+
+
+def profile_caps(problem: GradientProblem) -> IntArray:
+    """Return how many rated items each user's permanent bits may represent: the profile cap, else `n_items`."""
+    caps = [None if protocol.selection is None else protocol.selection.profile_cap for protocol in problem.protocols]
+    return np.resize([problem.n_items if cap is None else cap for cap in caps], problem.n_users)

@@ -229,15 +229,14 @@ def _run_batch(grid: Grid, numbers: Sequence[int], result: GridResult, device: s
     The time before the first round is not counted.
     """
     from hushrec.engines.gpu.engine import GpuBatch
-    from hushrec.engines.gpu.held_out import HeldOut
 
     runs = [grid.runs[number] for number in numbers]
     problems = make_problems(grid, runs)
     batch = GpuBatch(problems, device=device, kernels=kernels)
     splits = sorted({run["split"] for run in runs})
-    held = np.stack([np.flatnonzero(grid.held_out[split]) for split in splits])
-    ratings = HeldOut(grid.users[held], grid.items[held], grid.values[held])
-    placed = batch.place_held_out(ratings, [splits.index(run["split"]) for run in runs])
+    tests = np.stack([np.flatnonzero(grid.held_out[split]) for split in splits])
+    split_rows = [splits.index(run["split"]) for run in runs]
+    placed = batch.place_held_out(grid.users[tests], grid.items[tests], grid.values[tests], split_rows)
     rows = np.array(numbers)
     started = time.perf_counter()
     for round_number in range(1, runs[0]["rounds"] + 1):

@@ -8,7 +8,7 @@ import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.errors import ParameterError
-from hushrec.protocols.configured import ConfiguredProtocol, Fleet, Spending
+from hushrec.protocols.configured import BoolArray, ConfiguredProtocol, Fleet, Spending
 
 ModelT = TypeVar("ModelT")
 ProtocolT = TypeVar("ProtocolT", bound=ConfiguredProtocol, covariant=True)
@@ -58,9 +58,19 @@ class TrainingProblem(Generic[ModelT, ProtocolT, TermsT]):
         return np.diff(self.starts)
 
     @property
+    def rating_users(self) -> IntArray:
+        """The user of each rating, `(n_ratings,)`."""
+        return np.repeat(np.arange(self.n_users), self.rated_counts)
+
+    @property
+    def takes_part(self) -> BoolArray:
+        """Whether each user's device takes part, according to the user's protocol; others keep their initial state."""
+        return _takes_part(self.rated_counts, self.n_items, self.model, self.protocols)
+
+    @property
     def active_users(self) -> IntArray:
-        """The users whose devices take part, according to their protocol; others keep their initial state."""
-        return _active(self.rated_counts, self.n_items, self.model, self.protocols)
+        """The users whose devices take part, ascending."""
+        return np.flatnonzero(self.takes_part)
 
     def budget(self, rounds: int, losses: Mapping[str, FloatArray]) -> dict[str, Any]:
         """Return the entry `budget` of a run's result after `rounds` rounds.
@@ -68,8 +78,8 @@ class TrainingProblem(Generic[ModelT, ProtocolT, TermsT]):
         `losses` are the costs that the engine measured, by name; each array has one number per user.
         """
         active = self.active_users
-        own = self.protocols if len(self.protocols) == 1 else [self.protocols[user] for user in active]
         measured = {name: values[active] for name, values in losses.items()}
+        own = active_protocols(self.protocols, active)
         spending = Spending(rounds, self.terms, self.model, own, self.rated_counts[active], measured)
         return self.protocols[0].statement(spending)
 
@@ -122,25 +132,29 @@ def settle_terms(
             f"protocols must hold one entry for all users or one for each of the {len(rated_counts)}, got"
             f" {len(protocols)}."
         )
-    active = _active(rated_counts, n_items, model, protocols)
+    active = np.flatnonzero(_takes_part(rated_counts, n_items, model, protocols))
     if len(active) == 0:
         raise ParameterError(
             "ratings must hold at least one user who can take part: one with both rated and unrated items. Give more"
             " data."
         )
-    own = protocols if len(protocols) == 1 else [protocols[user] for user in active]
+    own = active_protocols(protocols, active)
     fleet = Fleet(n_items, int(rated_counts.sum()), rated_counts[active], own, model, seed)
     return protocols[0].make_terms(fleet, options)
 
 
-def _active(rated_counts: IntArray, n_items: int, model: Any, protocols: Sequence[ConfiguredProtocol]) -> IntArray:
-    """Return the positions of the users whose devices take part, according to their protocol."""
+def active_protocols(protocols: Sequence[ProtocolT], active: IntArray) -> Sequence[ProtocolT]:
+    """Return the protocols of the users in `active`, or the only protocol if all users share it."""
+    return protocols if len(protocols) == 1 else [protocols[user] for user in active]
+
+
+def _takes_part(rated_counts: IntArray, n_items: int, model: Any, protocols: Sequence[ConfiguredProtocol]) -> BoolArray:
     if len(protocols) == 1:
-        return np.flatnonzero(protocols[0].can_take_part(rated_counts, n_items, model))
+        return protocols[0].can_take_part(rated_counts, n_items, model)
     groups: dict[ConfiguredProtocol, list[int]] = {}
     for user, protocol in enumerate(protocols):
         groups.setdefault(protocol, []).append(user)
     takes_part = np.zeros(len(rated_counts), dtype=np.bool_)
     for protocol, members in groups.items():
         takes_part[members] = protocol.can_take_part(rated_counts[members], n_items, model)
-    return np.flatnonzero(takes_part)
+    return takes_part

@@ -16,7 +16,7 @@ from torch import Tensor
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.engines import Remark, State
 from hushrec.engines.gpu import dense, pairs, user_arrays
-from hushrec.engines.gpu.held_out import HeldOut, PlacedHeldOut, held_out_ranks, rating_errors
+from hushrec.engines.gpu.held_out import HeldOut, held_out_ranks, rating_errors
 from hushrec.engines.gradient import GradientEngine, GradientProblem
 from hushrec.errors import ParameterError
 from hushrec.protocols.gradient.plausible import check_finite, check_item_vectors
@@ -89,31 +89,30 @@ class GpuBatch:
         rounds_of_clients = (self._counts > 0).sum(-1) * max(self.round_number, 1)
         return np.asarray((self._reports / rounds_of_clients).cpu().double().numpy())
 
-    def place_held_out(self, tests: HeldOut, splits: Sequence[int]) -> PlacedHeldOut:
-        """Copy held-out ratings to the GPU; run number b is measured on row `splits[b]` of them."""
-        users, items = (torch.as_tensor(one, device=self.device) for one in (tests.users, tests.items))
-        return PlacedHeldOut(users, items, self._tensor(tests.values), torch.tensor(splits, device=self.device))
+    def place_held_out(self, users: IntArray, items: IntArray, values: FloatArray, splits: Sequence[int]) -> HeldOut:
+        """Copy held-out ratings to the GPU: arrays `(n_splits, n_tests)`, and for each run the row that measures it."""
+        who, what = (torch.as_tensor(one, device=self.device) for one in (users, items))
+        return HeldOut(who, what, self._tensor(values), torch.tensor(splits, device=self.device))
 
-    def held_out_errors(self, tests: PlacedHeldOut) -> FloatArray:
+    def held_out_errors(self, tests: HeldOut) -> FloatArray:
         """Return the RMSE and the mean absolute error of every run, `(n_runs, 2)`, on the scale 1 to 5."""
         if self.kernels == "fused":
             from hushrec.engines.gpu import fused
 
-            square, absolute = fused.held_out_errors(
-                tests.users, tests.items, tests.values, tests.splits, self.user_vectors, self.item_vectors
-            )
+            square, absolute = fused.held_out_errors(tests, self.user_vectors, self.item_vectors)
             return np.asarray(torch.stack([square.sqrt(), absolute], 1).cpu().double().numpy())
         return rating_errors(tests, self.user_vectors, self.item_vectors)
 
-    def held_out_ranks(self, tests: PlacedHeldOut) -> IntArray:
-        """Return how each held-out item ranks, for every run, `(n_runs, 3, n_tests)`; see `held_out.held_out_ranks`."""
-        splits = tests.splits.tolist()
-        return np.stack(
-            [
-                held_out_ranks(tests.users[split], tests.items[split], self._is_rated(run), *self._vectors(run))
-                for run, split in enumerate(splits)
-            ]
-        )
+    def held_out_ranks(self, tests: HeldOut) -> IntArray:
+        """Return how each held-out item ranks among the user's items without training rating, `(n_runs, 3, n_tests)`.
+
+        The middle axis counts the other such items: those that score higher, those that score the same, and all.
+        """
+        found = [
+            held_out_ranks(tests.users[split], tests.items[split], self._is_rated(run), *self._vectors(run))
+            for run, split in enumerate(tests.splits.tolist())
+        ]
+        return np.stack(found)
 
     def state(self) -> State:
         assert self._bits is not None
@@ -225,7 +224,10 @@ class GpuBatch:
         return torch.rand((self.n_users, self.n_items), generator=self._generator, device=self.device)
 
     def _pair_draws(self, run: int, purpose: Purpose, like: Tensor) -> Tensor:
-        """Return one uniform number per entry of `like`; in float64, because float32 would favour some partners."""
+        """Return uniform numbers in [0, 1), `(len(like),)`, from which the other items of pairs are chosen.
+
+        They are float64, because float32 has too few values to choose every item equally often.
+        """
         self._generator.manual_seed(self._key(run, purpose))
         return torch.rand(len(like), generator=self._generator, dtype=torch.float64, device=self.device)
 
@@ -260,11 +262,9 @@ class GpuBatch:
         kept = user_arrays.kept_under_caps(problem, rng=rng)
         if kept is None:
             return self._is_rated(run)
-        users = np.repeat(np.arange(problem.n_users), problem.rated_counts)[kept]
-        places = (torch.as_tensor(one, device=self.device) for one in (users, problem.items[kept]))
-        bits = torch.zeros((self.n_users, self.n_items), dtype=torch.bool, device=self.device)
-        bits[tuple(places)] = True
-        return bits
+        bits = np.zeros((self.n_users, self.n_items), np.bool_)
+        bits[problem.rating_users[kept], problem.items[kept]] = True
+        return torch.as_tensor(bits, device=self.device)
 
     @property
     def _runs(self) -> range:
@@ -288,7 +288,7 @@ class GpuBatch:
         firsts = [self.problems[keys.index(key)] for key in distinct]
         self._profiles = [pairs.place_profiles(problem, self.device) for problem in firsts] if self.from_pairs else []
         for number, problem in enumerate(firsts):
-            users = torch.as_tensor(np.repeat(np.arange(problem.n_users), problem.rated_counts), device=self.device)
+            users = torch.as_tensor(problem.rating_users, device=self.device)
             items = torch.as_tensor(problem.items, device=self.device)
             self._values[number, users, items] = self._tensor(user_arrays.training_values(problem))
 
@@ -305,7 +305,7 @@ class GpuBatch:
         self._weights = self._tensor([entry.data_weight for entry in terms])[:, None, None]
         self._user_prior = self._tensor([entry.user_regularization for entry in terms])[:, None, :]
         self._item_prior = self._tensor([entry.item_regularization for entry in terms])[:, None, :]
-        self._counts = self._tensor([user_arrays.active_counts(problem) for problem in self.problems])  # (b, n)
+        self._counts = self._tensor([p.takes_part * p.rated_counts for p in self.problems])  # (b, n)
         choices = [user_arrays.selection_choices(problem) for problem in self.problems]
         self._flip, self._zero, self._one, self._epsilon_g = (self._tensor(rows) for rows in zip(*choices, strict=True))
 

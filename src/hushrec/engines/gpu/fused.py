@@ -14,6 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from hushrec.engines.gpu.dense import FakeLaw, ItemSums, UserSums
+from hushrec.engines.gpu.held_out import HeldOut
 
 PAIRS = 128  # held-out ratings per program
 
@@ -248,21 +249,14 @@ def item_sums(
     return ItemSums(gradients[..., :n_factors], counts, squares)
 
 
-def held_out_errors(
-    test_users: Tensor,
-    test_items: Tensor,
-    test_values: Tensor,
-    splits: Tensor,
-    user_vectors: Tensor,
-    item_vectors: Tensor,
-) -> tuple[Tensor, Tensor]:
-    """Return the mean squared and the mean absolute error of every run; run b uses row `splits[b]` of the tests."""
+def held_out_errors(tests: HeldOut, user_vectors: Tensor, item_vectors: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the mean squared and the mean absolute error of every run on its held-out ratings, `(n_runs,)` each."""
     n_runs, n_users, _ = user_vectors.shape
-    n_tests = test_users.shape[1]
+    n_tests = tests.users.shape[1]
     users, items = _padded(user_vectors), _padded(item_vectors)
     squares, absolutes = user_vectors.new_zeros((2, n_runs))
     held_out_kernel[(triton.cdiv(n_tests, PAIRS), n_runs)](
-        test_users, test_items, test_values, splits, users, items, squares, absolutes,
+        tests.users, tests.items, tests.values, tests.splits, users, items, squares, absolutes,
         n_tests, n_users, item_vectors.shape[1], users.shape[2], PAIRS,
     )  # fmt: skip
     return squares / n_tests, absolutes / n_tests

@@ -11,24 +11,15 @@ from hushrec.arrays import FloatArray, IntArray
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """Held-out ratings on the scale 1 to 5, one row per split; all splits have the same number of ratings."""
-
-    users: IntArray  # (n_splits, n_tests)
-    items: IntArray
-    values: FloatArray
-
-
-@dataclass(frozen=True, eq=False)
-class PlacedHeldOut:
-    """Held-out ratings (`HeldOut`) on the GPU for a batch of runs; run b is measured on the ratings of `splits[b]`."""
+    """Held-out ratings on the GPU, one row per split; run number b of a batch is measured on row `splits[b]`."""
 
     users: Tensor  # (n_splits, n_tests), like `items` and `values`
     items: Tensor
-    values: Tensor
+    values: Tensor  # on the scale 1 to 5
     splits: Tensor  # (n_runs,)
 
 
-def rating_errors(tests: PlacedHeldOut, user_vectors: Tensor, item_vectors: Tensor) -> FloatArray:
+def rating_errors(tests: HeldOut, user_vectors: Tensor, item_vectors: Tensor) -> FloatArray:
     """Return the RMSE and the mean absolute error of every run, `(n_runs, 2)`, on the scale 1 to 5."""
     rows = []
     for run, split in enumerate(tests.splits.tolist()):

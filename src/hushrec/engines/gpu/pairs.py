@@ -24,7 +24,7 @@ class Profiles:
     items: Tensor  # (r,)
     starts: Tensor  # index of each user's first rating, (n,)
     counts: Tensor  # h, (n,); 0 for users who do not take part
-    places: Tensor  # (r,), ascending: user · (m + 1) + number of the user's unrated items below the rated one
+    keys: Tensor  # for each rating user · (m + 1) + aᵢ − i, ascending, (r,); `unrated_items` explains aᵢ − i
 
     def unrated_items(self, users: Tensor, uniform: Tensor) -> Tensor:
         """Map a uniform number to an unrated item of each user: number ⌊uniform · count⌋ of the user's unrated items.
@@ -33,7 +33,7 @@ class Profiles:
         number t is the item t plus the count of rated items with aᵢ − i ≤ t.
         """
         rank = (uniform * (self.n_items - self.counts[users])).long()
-        below = torch.searchsorted(self.places, users * (self.n_items + 1) + rank, right=True) - self.starts[users]
+        below = torch.searchsorted(self.keys, users * (self.n_items + 1) + rank, right=True) - self.starts[users]
         return rank + below
 
     def rated_items(self, users: Tensor, uniform: Tensor) -> Tensor:
@@ -43,14 +43,13 @@ class Profiles:
 
 def place_profiles(problem: GradientProblem, device: torch.device) -> Profiles:
     """Copy the ratings of a problem to tensors on a PyTorch device, without users who do not take part."""
-    takes_part = np.isin(np.arange(problem.n_users), problem.active_users)
-    users = np.repeat(np.arange(problem.n_users), problem.rated_counts)
+    users = problem.rating_users
     order = np.arange(len(users)) - problem.starts[users]
-    places = users * (problem.n_items + 1) + problem.items - order
-    rows = takes_part[users]
-    counts = np.where(takes_part, problem.rated_counts, 0)
+    keys = users * (problem.n_items + 1) + problem.items - order
+    rows = problem.takes_part[users]
+    counts = problem.takes_part * problem.rated_counts
     starts = np.cumsum(counts) - counts
-    arrays = (users[rows], problem.items[rows], starts, counts, places[rows])
+    arrays = (users[rows], problem.items[rows], starts, counts, keys[rows])
     return Profiles(problem.n_items, *(torch.as_tensor(array, device=device) for array in arrays))
 
 

@@ -3,10 +3,8 @@
 import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
-from hushrec.engines.gradient import GradientProblem
+from hushrec.engines.gradient import GradientProblem, fake_ranges, profile_caps, selection_probabilities
 from hushrec.errors import ParameterError
-from hushrec.protocols.gradient.protocols import GradientProtocol
-from hushrec.protocols.gradient.selection import calibrate_devices
 from hushrec.randomness import Purpose, SeededRandomness
 
 RESERVE = 0.8  # share of the free memory that a batch may use
@@ -18,29 +16,11 @@ def selection_choices(problem: GradientProblem) -> tuple[FloatArray, FloatArray,
     A flip is the change of a permanent bit. In a protocol without selection the probabilities are 0, 0 and 1, so
     that exactly the rated items are reported.
     """
-    n = problem.n_users
-    flip, zero, one, epsilon_g = np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n)
-    for protocol, users in users_by_protocol(problem).items():
-        if protocol.selection is None:
-            one[users] = 1.0
-            continue
-        z = problem.terms.reports_per_client
-        assert z is not None
-        found = calibrate_devices([protocol.selection], problem.rated_counts[users], problem.n_items, z)
-        flip[users], zero[users], one[users] = found.prob_randomize / 2, found.prob_send_zero, found.prob_send_one
-        epsilon_g[users] = protocol.epsilon_g or 0.0  # `bpr` has no fake errors
-    return flip, zero, one, epsilon_g
-
-
-def users_by_protocol(problem: GradientProblem) -> dict[GradientProtocol, IntArray]:
-    """Return the users who take part, grouped by their protocol and its options."""
-    active = problem.active_users
-    if len(problem.protocols) == 1:
-        return {problem.protocols[0]: active}
-    groups: dict[GradientProtocol, list[int]] = {}
-    for user in active.tolist():
-        groups.setdefault(problem.protocol(user), []).append(user)
-    return {protocol: np.array(users, dtype=np.int64) for protocol, users in groups.items()}
+    found = selection_probabilities(problem)
+    if found is None:
+        none = np.zeros(problem.n_users)
+        return none, none, problem.takes_part.astype(np.float64), none
+    return found.prob_randomize / 2, found.prob_send_zero, found.prob_send_one, fake_ranges(problem)
 
 
 def training_key(problem: GradientProblem) -> tuple[object, ...]:
@@ -54,34 +34,20 @@ def training_values(problem: GradientProblem) -> FloatArray:
     rng = SeededRandomness(problem.seed).stream(Purpose.RATING_NOISE)
     if len(problem.protocols) == 1:
         return problem.protocols[0].training_values(problem.values, rng=rng)
-    values = problem.values.copy()
-    owners = np.repeat(np.arange(problem.n_users), problem.rated_counts)
-    for protocol, users in users_by_protocol(problem).items():
-        rows = np.isin(owners, users)
-        values[rows] = protocol.training_values(values[rows], rng=rng)
-    return values
+    own = [
+        problem.protocols[user].training_values(problem.profile(user)[1], rng=rng) for user in range(problem.n_users)
+    ]
+    return np.concatenate(own)
 
 
 def kept_under_caps(problem: GradientProblem, *, rng: np.random.Generator) -> IntArray | None:
     """Return the indices of at most `profile_cap` random ratings of each user; None if no user has more."""
-    caps = np.full(problem.n_users, np.iinfo(np.int64).max)
-    for protocol, users in users_by_protocol(problem).items():
-        if protocol.selection is not None and protocol.selection.profile_cap is not None:
-            caps[users] = protocol.selection.profile_cap
-    counts = problem.rated_counts
-    if np.all(counts <= caps):
+    caps, owners = profile_caps(problem), problem.rating_users
+    if np.all(problem.rated_counts <= caps):
         return None
-    owners = np.repeat(np.arange(problem.n_users), counts)
     order = np.lexsort((rng.random(len(owners)), owners))
     rank = np.arange(len(owners)) - problem.starts[owners[order]]
     return np.sort(order[rank < caps[owners[order]]])
-
-
-def active_counts(problem: GradientProblem) -> IntArray:
-    """Return the number of ratings of every user who takes part, and 0 for other users, `(n_users,)`."""
-    counts = np.zeros(problem.n_users, dtype=np.int64)
-    counts[problem.active_users] = problem.rated_counts[problem.active_users]
-    return counts
 
 
 def check_supported(problem: GradientProblem, first: GradientProblem) -> None:
