@@ -44,7 +44,10 @@ class Engine(Protocol):
         """Return the predictor from the arrays of `Predictor.arrays`; raise `ValueError` if their shapes are wrong."""
 
     def losses(self) -> dict[str, FloatArray]:
-        """Return the privacy losses measured during the run, by name; each is an array `(n_users,)`."""
+        """Return the privacy loss of each user that was measured during the run, by name, `(n_users,)` each.
+
+        Gradient protocols measure `value_rho`, the ρ (zCDP) of the gradient values. Protocol `masked` measures nothing.
+        """
 
     def bytes_per_client_round(self) -> float:
         """Return the mean size in bytes of what one device sends in a round, at 4 bytes per index and per number."""
@@ -77,7 +80,10 @@ def check_rounds_left(engine: Engine) -> None:
     """Raise `LocalProtocolError` if the engine has run all rounds of the problem's terms."""
     max_rounds = engine.problem.terms.max_rounds
     if engine.round_number >= max_rounds:
-        raise LocalProtocolError(f"the run is over: all {max_rounds} rounds have ended.")
+        raise LocalProtocolError(
+            f"round {engine.round_number + 1} cannot run, because the run has {max_rounds} rounds and all have ended."
+            " Train a new run with more rounds."
+        )
 
 
 def run_round(engine: Engine) -> None:

@@ -28,11 +28,13 @@ class ModelDeclaration:
     options: tuple[Option, ...]
     implementation: str  # import path of the model's class
     item_facts: str | None = None  # import path of a function (ratings, options) → facts for a data set
-    sent_facts: str | None = None  # import path of a function (attributes, titles, details) → facts for a server
+    sent_facts: str | None = (
+        None  # import path of (attributes, titles, detail columns) → facts, for a server's catalogue
+    )
     public_ratings: bool = False  # whether the model also learns from public ratings
-    lists: str = "predictions of items with few ratings are shrunk toward the person's own mean"  # how lists rank
+    lists: str = "predictions of items with few ratings are shrunk toward the person's own mean"  # how lists are sorted
     without_privacy: Mapping[str, Any] = field(default_factory=dict)  # defaults that differ without privacy
-    spoken_by: tuple[str, ...] = ()  # further protocols that train this model; others name it in their `models`
+    spoken_by: tuple[str, ...] = ()  # protocols that train a plug-in model, though their own `models` do not name it
     engines: tuple[str, ...] = ()  # engines that can compute a plug-in model; empty means every engine of the protocol
 
     def make(self, options: dict[str, Any], ratings: Any) -> Any:

@@ -6,9 +6,9 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 
-from hushrec.arrays import FloatArray, IntArray
+from hushrec.arrays import BoolArray, FloatArray, IntArray
 from hushrec.errors import ParameterError
-from hushrec.protocols.configured import BoolArray, ConfiguredProtocol, Fleet, Spending
+from hushrec.protocols.configured import ConfiguredProtocol, Fleet, Spending
 
 ModelT = TypeVar("ModelT")
 ProtocolT = TypeVar("ProtocolT", bound=ConfiguredProtocol, covariant=True)

@@ -15,15 +15,19 @@ from hushrec.protocols.masked.audience.constants import PROFILE_OFFSET, USUAL_LO
 class Table(NamedTuple):
     """The arrays of the public table (`AudienceTable`) from which the entries of a person's blocks are computed."""
 
-    columns: FloatArray  # of the moments block
-    count_weights: FloatArray  # of counts
-    weights: FloatArray  # of rows of the audience block
-    asked: Description  # parameters of the descriptions in the audience block
+    columns: FloatArray  # item columns that the moments block summarizes, (n_items, n_columns)
+    count_weights: FloatArray  # what a person adds to the counts block for an item, (n_items,)
+    weights: FloatArray  # factors of the rows of the audience block, (n_items,)
+    asked: Description  # parameters of the description that devices must send in the audience block
 
 
 @njit(cache=True, nogil=True)
 def add_people(first, stop, people, codes, table, stream, given, sums):  # type: ignore[no-untyped-def]
-    """Add the integer tables of people to `sums`, as `masked_kernels.add_people` does for model `gp`."""
+    """Add the integer tables of people `first` … `stop` − 1, without noise, to `sums` (one flat int64 vector).
+
+    The arguments are those of `masked_kernels.add_people`: the ratings of all `people`, the encodings `codes` of the
+    blocks, the public table, and the source of uniform numbers for rounding, `given` or else `stream`.
+    """
     for person in range(first, stop):
         begin, end = people.starts[person], people.starts[person + 1]
         if begin == end or not people.present[person]:

@@ -5,23 +5,25 @@ time, or as gaps between selected items. The noise of all gradients of an item i
 by the inverse CDF. If this engine is given the `Draws` that engine `reference` recorded, it computes the same numbers
 up to rounding.
 
-The kernels compute dot products of user rows and item rows, for ratings or for pairs. The prediction of a factorization
-machine is such a dot product too; its item rows are computed from the item vectors before each round
-(`Items.kernel_rows`). After the round, the item vectors are updated from the sums of the reports.
+The kernels compute dot products of user vectors and item vectors: for single ratings, or for pairs of a rated and an
+unrated item (model `bpr`). The prediction of a factorization machine (model `fm`) is the dot product of two longer
+rows, which are computed from its vectors (`Items.kernel_rows`, `People.with_constant`). After the round, the item
+vectors are updated from the sums of the reports.
 """
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from hushrec.arrays import FloatArray
+from hushrec.arrays import FloatArray, IntArray
 from hushrec.engines import Remark, State, check_rounds_left
 from hushrec.engines.cpu import kernels, pairs
 from hushrec.engines.cpu.compilation import CompilationNotice
 from hushrec.engines.cpu.items import NOTHING_KNOWN, Items, Known
-from hushrec.engines.cpu.kernels import Inputs, Vectors
+from hushrec.engines.cpu.kernels import Inputs, Rows, Vectors
 from hushrec.engines.cpu.layout import block_borders
 from hushrec.engines.cpu.people import People
 from hushrec.engines.gradient import GradientEngine, GradientProblem
@@ -33,19 +35,105 @@ from hushrec.protocols.gradient.plausible import check_finite, check_gradients, 
 from hushrec.randomness import Purpose, SeededRandomness
 
 
-class _State(NamedTuple):
+class RoundState(NamedTuple):
     """The results of the rounds so far that later rounds depend on."""
 
     round_number: int
-    vectors: Vectors
-    rho: FloatArray  # each user's privacy loss (zCDP), (n_users,)
+    items: Rows  # item vectors with padded rows
+    users: Any  # user vectors with padded rows; engines with parts have a list of references, one for each part
+    rho: Any  # privacy losses (zCDP), (n_users,), or a list of references
     numbers_sent: int  # total size of all reports, in numbers
 
 
-class CpuEngine(GradientEngine):
+class BlockEngine(GradientEngine):
+    """An engine that sums the reports of each block of users, and updates the item vectors from these sums.
+
+    Subclasses compute the sums: `CpuEngine` for all users at once, `ShardedGradientEngine` for one part at a time.
+    """
+
+    _state: RoundState
+
+    def __init__(self, problem: GradientProblem, dtype: npt.DTypeLike, remark: Remark | None) -> None:
+        super().__init__(problem)
+        self._compilation = CompilationNotice(remark)
+        self._items = Items(problem, dtype)
+
+    @abstractmethod
+    def _report(self, rows: Rows, draws: Mapping[int, Draws] | None) -> tuple[Any, Any, Rows, IntArray, Known]:
+        """Compute the reports of the next round from the item rows of `Items.kernel_rows`.
+
+        Return `users` and `rho` of the next state, and the last three arguments of `Items.move`.
+        """
+
+    @abstractmethod
+    def _whole(self, stored: Any) -> Any:
+        """Return `users` or `rho` of a state as one array."""
+
+    @abstractmethod
+    def _stored(self, array: Any) -> Any:
+        """Return one array as `users` or `rho` of a state."""
+
+    @property
+    def round_number(self) -> int:
+        return self._state.round_number
+
+    @property
+    def item_vectors(self) -> FloatArray:
+        return self._items.table(self._state.items)
+
+    @property
+    def user_vectors(self) -> FloatArray:
+        users = self._whole(self._state.users)
+        return np.asarray(users[:, : self.problem.model.user_width], np.float64)
+
+    def _advance(self, draws: Mapping[int, Draws] | None = None) -> Known:
+        """Run one round; replace the state only at the end, so that errors and interruptions change nothing."""
+        check_rounds_left(self)
+        state, number = self._state, self.round_number + 1
+        check_item_vectors(state.items, self.problem.n_items)
+        with self._compilation.listening():
+            users, rho, sums, counts, known = self._report(self._items.kernel_rows(state.items), draws)
+            moved, n_gradients = self._items.move(number, state.items, sums, counts, known)
+        check_finite(number, moved)
+        sent = state.numbers_sent + n_gradients * (1 + self.problem.model.item_width)
+        self._state = RoundState(number, moved, users, rho, sent)
+        return known
+
+    def value_rho(self) -> FloatArray:
+        return np.array(self._whole(self._state.rho), np.float64)
+
+    def bytes_per_client_round(self) -> float:
+        return 4 * self._state.numbers_sent / (len(self.problem.active_users) * max(self.round_number, 1))
+
+    def state(self) -> State:
+        """Return the vectors, privacy losses and counters, without permanent bits, which the seed determines."""
+        state = self._state
+        return {
+            "user_vectors": self._whole(state.users),
+            "item_vectors": state.items,
+            "round_number": np.array(state.round_number),
+            "value_rho": self._whole(state.rho),
+            "numbers_sent": np.array(state.numbers_sent),
+        }
+
+    def restore(self, state: State) -> None:
+        users, items, rho = state["user_vectors"], state["item_vectors"], state["value_rho"]
+        n_users, own = self.problem.n_users, self._state.items
+        wanted, given = ((n_users, own.shape[1]), own.shape, (n_users,)), (users.shape, items.shape, rho.shape)
+        if wanted != given or users.dtype != own.dtype:
+            raise ParameterError(
+                f"user_vectors, item_vectors and value_rho of state must have the shapes {wanted}, and vectors the type"
+                f" {own.dtype}, got {given} and {users.dtype}. Use the state of a run of the same problem."
+            )
+        vectors = self._stored(np.array(users)), self._stored(np.array(rho, np.float64))
+        self._state = RoundState(int(state["round_number"]), np.array(items), *vectors, int(state["numbers_sent"]))
+
+
+class CpuEngine(BlockEngine):
     """The engine `cpu` for gradient protocols.
 
-    The attribute `recorded` has a dictionary for each round, with the reports of the users in `record_users`.
+    The list `recorded` has a dictionary for each round, which maps each user of `record_users` to the user's report.
+    Users who report no item in a round are left out.
     """
 
     name: ClassVar[str] = "cpu"
@@ -58,90 +146,35 @@ class CpuEngine(GradientEngine):
         dtype: npt.DTypeLike = np.float32,
         remark: Remark | None = None,
     ) -> None:
-        super().__init__(problem)
+        super().__init__(problem, dtype, remark)
         self.recorded: list[dict[int, GradientReport]] = []
         self._record_users = _checked_users(problem, record_users)
-        self._dtype = np.dtype(dtype)
-        self._compilation = CompilationNotice(remark)
         self._people = People(problem, block_borders(problem), dtype)
-        self._items = Items(problem, dtype)
-        start = Vectors(self._people.initial_vectors(), self._items.initial_vectors())
-        self._state = _State(0, start, np.zeros(problem.n_users), 0)
-        shape = (len(self._people.borders) - 1, problem.n_items, start.items.shape[1])
-        self._sums = np.empty(shape, self._dtype)
-        self._counts = np.empty(shape[:2], np.int64)
-
-    @property
-    def round_number(self) -> int:
-        return self._state.round_number
-
-    @property
-    def item_vectors(self) -> FloatArray:
-        return self._state.vectors.items[:, : self.problem.model.item_width].astype(np.float64)
-
-    @property
-    def user_vectors(self) -> FloatArray:
-        return self._state.vectors.users[:, : self.problem.model.user_width].astype(np.float64)
+        items, users = self._items.initial_vectors(), self._people.initial_vectors()
+        self._state = RoundState(0, items, users, np.zeros(problem.n_users), 0)
+        shape = (len(self._people.borders) - 1, problem.n_items, items.shape[1])
+        self._sums, self._counts = np.empty(shape, items.dtype), np.empty(shape[:2], np.int64)
 
     def run_round(self, draws: Mapping[int, Draws] | None = None) -> None:
         """Run one round with new random draws or, in tests, with a given `Draws` for each user who takes part."""
-        check_rounds_left(self)
-        vectors, number = self._state.vectors, self.round_number + 1
-        check_item_vectors(vectors.items, self.problem.n_items)
-        with self._compilation.listening():
-            rows = Vectors(vectors.users, self._items.kernel_rows(vectors.items))
-            self._run(self._people.inputs(number, rows, draws), draws)
-
-    def value_rho(self) -> FloatArray:
-        return self._state.rho.copy()
-
-    def bytes_per_client_round(self) -> float:
-        n_answers = len(self.problem.active_users) * max(self.round_number, 1)
-        return 4 * self._state.numbers_sent / n_answers
-
-    def state(self) -> State:
-        """Return the vectors, privacy losses and counters, without permanent bits, which the seed determines."""
-        state = self._state
-        return {
-            "user_vectors": state.vectors.users,
-            "item_vectors": state.vectors.items,
-            "round_number": np.array(state.round_number),
-            "value_rho": state.rho,
-            "numbers_sent": np.array(state.numbers_sent),
-        }
-
-    def restore(self, state: State) -> None:
-        users, items = state["user_vectors"], state["item_vectors"]
-        own = self._state.vectors
-        shapes = (users.shape, items.shape, state["value_rho"].shape)
-        if shapes != (own.users.shape, own.items.shape, self._state.rho.shape) or users.dtype != own.users.dtype:
-            raise ParameterError(
-                "state must have the shapes and the number type of this problem's vectors. Use a checkpoint of its run."
-            )
-        self._state = _State(
-            int(state["round_number"]),
-            Vectors(np.array(users), np.array(items)),
-            np.array(state["value_rho"], dtype=np.float64),
-            int(state["numbers_sent"]),
-        )
-        self._people.forget_permanent_bits()
-
-    def _run(self, inputs: Inputs, draws: Mapping[int, Draws] | None) -> None:
-        """Compute the state after a round, and only then replace the current state, so that errors change nothing."""
-        state, round_number = self._state, self.round_number + 1
-        known = self._known_noise(inputs, draws)
-        outcome, largest = self._people.report(inputs, self._sums, self._counts)
-        check_gradients(round_number, largest)
-        moved, n_reports = self._items.move(round_number, state.vectors.items, self._sums, self._counts, known)
-        check_finite(round_number, moved, outcome.users)
-        self._state = _State(
-            round_number,
-            Vectors(outcome.users, moved),
-            state.rho + outcome.rho,
-            state.numbers_sent + n_reports * (1 + self.problem.model.item_width),
-        )
+        known = self._advance(draws)
         if self._record_users:
             self.recorded.append(known.reports)
+
+    def _report(self, rows: Rows, draws: Mapping[int, Draws] | None) -> tuple[Any, Any, Rows, IntArray, Known]:
+        state, number = self._state, self.round_number + 1
+        inputs = self._people.inputs(number, Vectors(state.users, rows), draws)
+        known = self._known_noise(inputs, draws)
+        outcome, largest = self._people.report(inputs, self._sums, self._counts)
+        check_gradients(number, largest)
+        check_finite(number, outcome.users)
+        return outcome.users, state.rho + outcome.rho, self._sums, self._counts, known
+
+    def _whole(self, stored: Any) -> Any:
+        return stored
+
+    def _stored(self, array: Any) -> Any:
+        return array
 
     def _known_noise(self, inputs: Inputs, draws: Mapping[int, Draws] | None) -> Known:
         """Return the noise that is drawn user by user: for all users if `draws` are given, else for `record_users`."""
@@ -149,13 +182,13 @@ class CpuEngine(GradientEngine):
         if not len(users):
             return NOTHING_KNOWN
         round_number, step = self.round_number + 1, inputs.step
-        users_before, items_before = (rows[:, : step.n_factors] for rows in self._state.vectors)
+        users_before, items_before = (rows[:, : step.n_factors] for rows in (self._state.users, self._state.items))
         noise = np.zeros(inputs.vectors.items.shape)
         counts = np.zeros(len(noise), np.int64)
         reports: dict[int, GradientReport] = {}
-        answer_one = pairs.answer_one if self.problem.model.learns_from_pairs else kernels.answer_one
+        report_of = pairs.report_of if self.problem.model.learns_from_pairs else kernels.report_of
         for user in users:
-            items, errors = answer_one(user, inputs)
+            items, errors = report_of(user, inputs)
             items = items.astype(np.int64)
             if draws is None:
                 rng = SeededRandomness(self.problem.seed, user).stream(Purpose.GRADIENT_NOISE, round_number)

@@ -19,13 +19,13 @@ from hushrec.protocols.gradient.prediction import initial_item_vectors
 
 
 class Known(NamedTuple):
-    """The gradients of a round whose noise is drawn for each user separately.
+    """The noise of a round that has been drawn already, user by user. The arrays are empty if there is none.
 
     The noise of all other gradients of an item is one draw.
     """
 
-    noise: FloatArray  # the sum of their noise, (n_items, width), or empty
-    counts: IntArray  # their number, (n_items,), or empty
+    noise: FloatArray  # for each item, the sum of the noise that has been drawn, (n_items, width)
+    counts: IntArray  # for each item, the number of gradients that this noise belongs to, (n_items,)
     reports: dict[int, GradientReport]  # complete reports of the users in `CpuEngine(record_users=…)`
 
 
@@ -79,7 +79,7 @@ class Items:
         return moved, sum(in_threads(self._threads, move, np.arange(FEWEST_BLOCKS + 1) * len(moved) // FEWEST_BLOCKS))
 
     def _derive(self, round_number: int, items: Rows, sums: Rows, counts: IntArray, known: Known) -> tuple[Rows, int]:
-        """Compute `move` for a factorization machine: update its rows with the model's `move_items`."""
+        """Compute `move` for model `fm`: the model's `move_items` derives the change of each attribute row."""
         problem, width = self._problem, self._problem.model.item_width
         step = make_step(problem, round_number, self._dtype)
         table, counted = self.table(items), counts.sum(axis=0)

@@ -43,21 +43,17 @@ class Choices(NamedTuple):
 
 
 class Given(NamedTuple):
-    """Random draws of all users, given by the caller as flat arrays. If the arrays are empty, the kernels draw."""
+    """Random draws of all users, given by the caller as flat arrays. If the arrays are empty, the kernels draw.
 
-    starts: npt.NDArray[np.int64]  # (n_users + 1,) start of each user in items and fake_errors, or (0,)
+    Model `bpr` compares an item with its *partner*: an unrated item for a rated one, and the other way round.
+    """
+
+    starts: npt.NDArray[np.int64]  # (n_users + 1,) start of each user in `items`, or (0,)
     items: npt.NDArray[np.uint32]  # the selected items of each user
-    fake_errors: npt.NDArray[np.float64]  # at the places of unrated items; not used elsewhere
+    fake_errors: npt.NDArray[np.float64]  # of each selected item; not used where the item is rated
     user_noise: npt.NDArray[np.float64]  # (n_users, width)
-
-
-class Pairing(NamedTuple):
-    """Where the kernels get the partners of items from: given arrays or, if these are empty, two random streams."""
-
-    user_pairs: Stream  # partners of rated items, for the step of the user vector and for a report without selections
-    selected_pairs: Stream  # partners of selected items, for the report
-    user_partners: npt.NDArray[np.uint32]  # (n_ratings,)
-    selected_partners: npt.NDArray[np.uint32]  # at the places of the given selection
+    user_partners: npt.NDArray[np.uint32]  # of each rated item, (n_ratings,)
+    selected_partners: npt.NDArray[np.uint32]  # of each selected item
 
 
 class Streams(NamedTuple):
@@ -67,6 +63,8 @@ class Streams(NamedTuple):
     fake_errors: Stream
     user_noise: Stream
     item_noise: Stream
+    user_pairs: Stream  # partners of rated items, for the step of the user vector and for a report without selections
+    selected_pairs: Stream  # partners of selected items, for the report
 
 
 class Step(NamedTuple):
@@ -99,7 +97,6 @@ class Inputs(NamedTuple):
     profiles: Profiles
     choices: Choices
     given: Given
-    pairing: Pairing
     streams: Streams
     step: Step
     vectors: Vectors
@@ -108,17 +105,17 @@ class Inputs(NamedTuple):
 class Scratch(NamedTuple):
     """The working memory of a kernel for one block of users; its contents are overwritten for each user."""
 
-    errors: Rows  # (most ratings of a user,)
+    errors: Rows  # of the user's rated items, (most ratings of a user,)
     error_of_item: Rows  # (n_items,), NaN where unrated
-    pull: Rows  # (width,)
-    noise: npt.NDArray[np.float64]  # (width,)
-    words: npt.NDArray[np.uint64]
-    bits: npt.NDArray[np.uint64]  # (n_words,)
-    selected: npt.NDArray[np.uint32]  # (n_items + TOGETHER,)
+    pull: Rows  # the sum of error times item vector over the user's ratings or pairs, (width,)
+    noise: npt.NDArray[np.float64]  # of the user vector, (width,)
+    words: npt.NDArray[np.uint64]  # random words, as many as the longest draw needs
+    bits: npt.NDArray[np.uint64]  # this round's bits, 64 items in a word, (n_words,)
+    selected: npt.NDArray[np.uint32]  # items to report; longer than n_items because `list_items` writes beyond its end
     selected_errors: npt.NDArray[np.float64]  # (n_items,)
-    partners: npt.NDArray[np.uint32]  # (most ratings of a user,), for pairs
-    is_rated: npt.NDArray[np.uint8]  # (n_items,), zeros between users, for pairs
-    unrated: npt.NDArray[np.uint32]  # (n_items,), for pairs
+    partners: npt.NDArray[np.uint32]  # of rated items, for pairs, (most ratings of a user,)
+    is_rated: npt.NDArray[np.uint8]  # for pairs, (n_items,), zeros between users
+    unrated: npt.NDArray[np.uint32]  # the user's unrated items, for pairs, (n_items,)
 
 
 @njit(cache=True)
@@ -302,7 +299,7 @@ def finish_report(user, count, inputs, scratch, outcome, sums, counts):  # type:
 
 
 @njit(inline="always")  # a call would copy the whole record of inputs
-def answer(user, inputs, scratch):  # type: ignore[no-untyped-def]
+def fill_report(user, inputs, scratch):  # type: ignore[no-untyped-def]
     """Write the items that a user reports, and their errors, into `scratch`; return the number of items."""
     begin, end = inputs.profiles.starts[user], inputs.profiles.starts[user + 1]
     rated, values = inputs.profiles.items[begin:end], inputs.profiles.values[begin:end]
@@ -325,7 +322,7 @@ def report_block(first_user, stop_user, inputs, outcome, sums, counts):  # type:
     largest = 0.0
     for user in range(first_user, stop_user):
         if inputs.profiles.takes_part[user]:
-            count = answer(user, inputs, scratch)
+            count = fill_report(user, inputs, scratch)
             largest = max(largest, finish_report(user, count, inputs, scratch, outcome, sums, counts))
     return largest
 
@@ -387,8 +384,8 @@ def item_normals(stream, n_items, width):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def answer_one(user, inputs):  # type: ignore[no-untyped-def]
+def report_of(user, inputs):  # type: ignore[no-untyped-def]
     """Return the items that one user reports in this round, and their errors, as `report_block` computes them."""
     scratch = make_scratch(user, user + 1, inputs)
-    count = answer(user, inputs, scratch)
+    count = fill_report(user, inputs, scratch)
     return scratch.selected[:count], scratch.selected_errors[:count]

@@ -1,4 +1,4 @@
-"""Functions that make the arguments of the CPU kernels: probabilities, blocks of users, padded rows, streams."""
+"""Functions that make the arguments of the CPU kernels: thresholds, blocks of users, padded rows, draws, streams."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,6 @@ import numpy as np
 import numpy.typing as npt
 
 from hushrec.arrays import FloatArray, IntArray
-from hushrec.budget.calibrate import SelectionProbabilities
 from hushrec.engines.cpu.kernels import Given, Rows, Step, Streams
 from hushrec.engines.cpu.philox import Stream, make_stream
 from hushrec.engines.cpu.randomized_response import threshold
@@ -14,42 +13,11 @@ from hushrec.engines.gradient import GradientProblem
 from hushrec.errors import ParameterError
 from hushrec.models.fm import FactorizationMachine
 from hushrec.protocols.gradient.device import Draws
-from hushrec.protocols.gradient.protocols import selections_of
-from hushrec.protocols.gradient.selection import calibrate_devices
 from hushrec.randomness import Purpose
 
 REGISTER_BYTES = 64
 MOST_BLOCKS, FEWEST_BLOCKS = 64, 8
 REPORTS_PER_SUM = 32  # mean reports of an item in a block, so that clearing and adding up the sums costs little
-
-
-def fake_ranges(problem: GradientProblem) -> FloatArray:
-    """Return every user's ε_g, which sets the range of fake errors, `(n_users,)`; infinite if the model is `bpr`."""
-    if problem.model.learns_from_pairs:
-        return np.full(problem.n_users, np.inf)
-    return np.array([problem.protocol(user).checked_epsilon_g() for user in range(problem.n_users)])
-
-
-def profile_caps(problem: GradientProblem) -> IntArray:
-    """Return how many rated items each user's permanent bits may represent: the profile cap, else `n_items`."""
-    selections = selections_of([problem.protocol(user) for user in range(problem.n_users)])
-    return np.array([problem.n_items if own.profile_cap is None else own.profile_cap for own in selections])
-
-
-def selection_probabilities(problem: GradientProblem) -> SelectionProbabilities[FloatArray] | None:
-    """Return all users' selection probabilities, 0 for those who send nothing; None if the protocol has none."""
-    if problem.protocol(0).selection is None:
-        return None
-    z = problem.terms.reports_per_client
-    assert z is not None
-    active = problem.active_users
-    own = selections_of([problem.protocol(int(user)) for user in active])
-    solved = calibrate_devices(own, problem.rated_counts[active], problem.n_items, z)
-    everybody = {}
-    for name, values in vars(solved).items():
-        everybody[name] = np.zeros(problem.n_users)
-        everybody[name][active] = values
-    return SelectionProbabilities(**everybody)
 
 
 def thresholds(probabilities: FloatArray) -> npt.NDArray[np.uint64]:
@@ -75,25 +43,33 @@ def block_borders(problem: GradientProblem) -> IntArray:
 
 def given_draws(problem: GradientProblem, draws: Mapping[int, Draws] | None) -> Given:
     """Return the draws of all users as the flat arrays that kernels take; empty arrays if `draws` is None."""
-    width = problem.model.user_width
+    width, none = problem.model.user_width, np.empty(0, np.uint32)
     if draws is None:
-        return Given(np.empty(0, np.int64), np.empty(0, np.uint32), np.empty(0), np.empty((0, width)))
-    if set(draws) != set(problem.active_users.tolist()):
-        raise ParameterError("draws must have an entry for each user who takes part, and for no other.")
+        return Given(np.empty(0, np.int64), none, np.empty(0), np.empty((0, width)), none, none)
+    active = problem.active_users.tolist()
+    if set(draws) != set(active):
+        missing, others = len(set(active) - set(draws)), len(set(draws) - set(active))
+        raise ParameterError(
+            "draws must have an entry for each user who takes part, and for no other, but"
+            f" {missing} users have none and {others} take no part."
+        )
     counts = np.zeros(problem.n_users, np.int64)
     user_noise = np.zeros((problem.n_users, width))
-    items, errors = [], []
-    for user in sorted(draws):
-        own = draws[user]
-        rated = problem.items[problem.starts[user] : problem.starts[user + 1]]
+    user_partners = np.zeros(len(problem.items), np.uint32)
+    errors = []
+    for user in active:
+        own, rows = draws[user], slice(problem.starts[user], problem.starts[user + 1])
         fakes = np.zeros(len(own.selected))
-        if not problem.model.learns_from_pairs:
-            fakes[~np.isin(own.selected, rated)] = own.fake_errors
+        if problem.model.learns_from_pairs:
+            user_partners[rows] = own.user_partners
+        else:
+            fakes[~np.isin(own.selected, problem.items[rows])] = own.fake_errors
         counts[user], user_noise[user] = len(own.selected), own.user_noise
-        items.append(own.selected)
         errors.append(fakes)
     starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    return Given(starts, np.concatenate(items).astype(np.uint32), np.concatenate(errors), user_noise)
+    items = np.concatenate([draws[user].selected for user in active]).astype(np.uint32)
+    partners = np.concatenate([draws[user].selected_partners for user in active]).astype(np.uint32)
+    return Given(starts, items, np.concatenate(errors), user_noise, user_partners, partners)
 
 
 def padded(problem: GradientProblem, rows: FloatArray, dtype: npt.DTypeLike) -> Rows:
@@ -126,6 +102,8 @@ def make_streams(problem: GradientProblem, round_number: int) -> Streams:
         fake_errors=user_stream(problem, Purpose.FAKE_ERRORS, round_number),
         user_noise=user_stream(problem, Purpose.USER_NOISE, round_number),
         item_noise=make_stream(problem.seed, Purpose.SUMMED_NOISE, round_number),
+        user_pairs=user_stream(problem, Purpose.USER_PAIRS, round_number),
+        selected_pairs=user_stream(problem, Purpose.SELECTED_PAIRS, round_number),
     )
 
 

@@ -141,8 +141,8 @@ class CpuMaskedEngine:
         if survivors < self.priced.cohort.smallest:
             raise ParameterError(
                 f"the number of devices that report in a round must be at least {self.priced.cohort.smallest}, for"
-                f" which the noise is sized, got {survivors} in round {self.round_number + 1}. Lower dropout, or"
-                " survivors if it is set."
+                f" which the noise is sized, got {survivors} in round {self.round_number + 1}. Lower dropout, or lower"
+                " survivors, the fraction of the devices for which the noise is sized."
             )
         totals = self.sum_tables(one, self.learner.table(), present)
         sums = {
@@ -237,7 +237,11 @@ def _only(problem: AnyProblem, wanted: BoolArray) -> Ratings:
 
 
 def _layout(one: Round, codes: Sequence[BlockCode], fraction: float) -> tuple[Codes, int]:
-    """Return how a round's blocks are encoded if clips are multiplied by `fraction`, and the size of the table."""
+    """Return how the blocks of round `one` are encoded, for the kernels, and the number of integers in its table.
+
+    `codes` has the encoding of each block. `fraction` multiplies every clip; it is below 1 for people with a smaller
+    budget of their own.
+    """
     layout = Codes(
         wanted=np.zeros(kernels.KINDS, np.bool_),
         clips=np.ones(kernels.KINDS),

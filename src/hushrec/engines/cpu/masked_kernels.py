@@ -52,19 +52,19 @@ class Codes(NamedTuple):
 
 
 class Table(NamedTuple):
-    """The arrays (see `PublicTable`) and constants from which the entries of a person's blocks are computed."""
+    """The arrays of the public table, and constants, from which the entries of a person's blocks are computed."""
 
-    offsets: FloatArray
-    rows: FloatArray
+    offsets: FloatArray  # predicted rating of each item for an average taste, (n_items,)
+    rows: FloatArray  # item rows x_j; a prediction is offset + x_jᵀ taste, (n_items, L)
     precisions: FloatArray  # 1 / variance of a rating, given the taste, (n_items,)
-    weights: FloatArray
-    factor_weights: FloatArray
-    directions: FloatArray
-    description_centre: FloatArray
-    description_map: FloatArray
-    taste_columns: FloatArray
-    # profile_spread, profile_offset, usual_log_profile; and audience_limit, factor_limit, which limit the length of the
-    # vector that all rows of a person's audience block, or factor block, are multiples of
+    weights: FloatArray  # factors of the rows of bias and audience blocks, (n_items,)
+    factor_weights: FloatArray  # factors of the rows of factor blocks, (n_items,)
+    directions: FloatArray  # the factor block has the taste in these K directions, (L, K)
+    description_centre: FloatArray  # mean of the descriptions, (n_columns + 1,)
+    description_map: FloatArray  # maps a description minus the mean to the vector of the audience block
+    taste_columns: FloatArray  # public item columns that a person may like or dislike, (n_items, n_columns)
+    # Constants: profile_spread, profile_offset and usual_log_profile (arguments of `blocks.describe`); audience_limit
+    # and factor_limit (of `blocks.audience_scores` and `blocks.factor_scores`)
     shape: FloatArray
 
 
@@ -146,9 +146,10 @@ def _add_taste(items, values, unseen, person, codes, table, stream, given, state
 
 @njit(cache=True, nogil=True)
 def _add_items(kind, items, values, weights, scores, person, codes, stream, given, state, sums):  # type: ignore[no-untyped-def]
-    """Add one person's item block to `sums`, rounded, with the row value · weights[j] · `scores` for each item j.
+    """Add one person's item block of this `kind` to `sums`, rounded, and then its curvature block.
 
-    Then add the curvature block that belongs to the item block.
+    The row of item j is the vector `scores`, which is the same for all items of the person, times the item's entry of
+    `values` times weights[j]. `add_block` explains the other arguments.
     """
     entries = blocks.item_entries(items, values, weights, scores)
     norm = blocks.norm_of(entries)
@@ -161,9 +162,10 @@ def _add_items(kind, items, values, weights, scores, person, codes, stream, give
 def add_block(kind, entries, items, width, person, codes, stream, given, state, sums):  # type: ignore[no-untyped-def]
     """Round one person's entries of a block to integers, and add them to `sums`.
 
-    `codes` has the encoding of each `kind` of block. With `width` 0 the entries are added in order; otherwise each item
-    of `items` has `width` entries, added at its row. Rounding uses the uniform numbers in `given` or, if `given` is
-    empty, draws from `stream`. `state` counts the random blocks of `stream` and the numbers in `given` used so far.
+    `codes` has the encoding of each `kind` of block, and `person` is the person's number. With `width` 0 the entries
+    are added in order; otherwise each item of `items` has `width` entries, added at its row. Rounding uses the uniform
+    numbers in `given` or, if `given` is empty, draws from `stream`. `state` counts the 128-bit blocks of `stream` and
+    the numbers in `given` used so far.
     """
     count = len(entries)
     uniforms = np.empty(count)
@@ -189,7 +191,10 @@ def add_block(kind, entries, items, width, person, codes, stream, given, state, 
 
 @njit(cache=True, nogil=True)
 def _fill_uniforms(stream, person, block, out):  # type: ignore[no-untyped-def]
-    """Fill `out` with uniform multiples of 2⁻³² in [0, 1), four per random block; return the next unused block."""
+    """Fill `out` with uniform multiples of 2⁻³² in [0, 1), four from each 128-bit block of the random stream.
+
+    `block` is the number of the first block to use. Return the number of the next unused block.
+    """
     count = len(out)
     for place in range(0, count, 4):
         first, second = draw_block(stream, person, block)

@@ -28,8 +28,8 @@ _LAST_EDGE, _AREA = 3.6541528853610088, 4.92867323399e-3  # constants of a ziggu
 def ziggurat() -> tuple[FloatArray, FloatArray]:
     """Return the right edges of the ziggurat's layers, the lowest first, and the heights exp(−x²/2) at these edges.
 
-    The lowest layer consists of the tail and the rectangle beside it. Its edge is the width of a rectangle of the same
-    height and area.
+    The lowest layer consists of the tail and the rectangle beside it. In place of its edge, the array has the width of
+    a rectangle that has the layer's height and area.
     """
     edges = np.empty(257)
     edges[0], edges[1], edges[256] = _AREA * math.exp(_LAST_EDGE**2 / 2), _LAST_EDGE, 0.0
@@ -159,7 +159,11 @@ def _place_in_layers(words, out):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _outside_core(stream, user, block, layer, x):  # type: ignore[no-untyped-def]
-    """Return |x| for a draw that `fill_normal` did not accept at once, using random blocks from number `block` on."""
+    """Return the absolute value of a draw that `fill_normal` did not accept at once.
+
+    `layer` and `x` are the layer and the position that were not accepted. Further random numbers come from the blocks
+    of the user's stream from number `block` on.
+    """
     while True:
         first, second = draw_block(stream, user, block)
         block += 1

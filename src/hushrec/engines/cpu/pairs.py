@@ -84,8 +84,12 @@ def choose_both_ends(rated, partners, errors, is_rated, selected, selected_error
 
 @njit(inline="always")
 def choose_selected(user, rated, unrated, inputs, scratch):  # type: ignore[no-untyped-def]
-    """Pair each selected item with a new partner; write items and errors to `scratch`; return the number of items."""
-    given, pairing, is_rated = inputs.given, inputs.pairing, scratch.is_rated
+    """Draw the items to report and a partner of each; write items and errors to `scratch`; return their number.
+
+    The partner of a rated item is an unrated one, and the item's error is s of the pair. The partner of an unrated item
+    is a rated one, and the error is −s.
+    """
+    given, is_rated = inputs.given, scratch.is_rated
     selected, errors, words = scratch.selected, scratch.selected_errors, scratch.words
     is_given = len(given.starts) > 0
     start = given.starts[user] if is_given else 0
@@ -94,12 +98,12 @@ def choose_selected(user, rated, unrated, inputs, scratch):  # type: ignore[no-u
         copy_into(given.items[start : start + count], selected)
     else:
         count = draw_selection(user, inputs.choices, inputs.streams, scratch)
-        fill_words(pairing.selected_pairs, user, FIRST_BLOCK, words[: (count + 1) // 2 * 2])
+        fill_words(inputs.streams.selected_pairs, user, FIRST_BLOCK, words[: (count + 1) // 2 * 2])
     for place in range(count):
         item = selected[place]
         candidates = unrated if is_rated[item] else rated
         if is_given:
-            other = pairing.selected_partners[start + place]
+            other = given.selected_partners[start + place]
         else:
             other = candidates[int(open_uniform(words[place]) * len(candidates))]
         product = pair_product(item, other, inputs.vectors.users[user], inputs.vectors.items)
@@ -108,7 +112,7 @@ def choose_selected(user, rated, unrated, inputs, scratch):  # type: ignore[no-u
 
 
 @njit(inline="always")
-def answer(user, inputs, scratch):  # type: ignore[no-untyped-def]
+def fill_report(user, inputs, scratch):  # type: ignore[no-untyped-def]
     """Compute a user's pairs, and write the reported items and errors into `scratch`; return the number of items."""
     begin, end = inputs.profiles.starts[user], inputs.profiles.starts[user + 1]
     rated, errors = inputs.profiles.items[begin:end], scratch.errors[: end - begin]
@@ -117,9 +121,9 @@ def answer(user, inputs, scratch):  # type: ignore[no-untyped-def]
         is_rated[rated[place]] = 1
     unrated = scratch.unrated[: list_unrated(is_rated, scratch.unrated)]
     if len(inputs.given.starts) > 0:
-        copy_into(inputs.pairing.user_partners[begin:end], partners)
+        copy_into(inputs.given.user_partners[begin:end], partners)
     else:
-        draw_partners(inputs.pairing.user_pairs, user, unrated, scratch.words, partners)
+        draw_partners(inputs.streams.user_pairs, user, unrated, scratch.words, partners)
     own_errors(rated, partners, inputs.vectors.users[user], inputs.vectors.items, errors, scratch.pull)
     if inputs.choices.bits.shape[1] == 0:
         count = choose_both_ends(rated, partners, errors, is_rated, scratch.selected, scratch.selected_errors)
@@ -139,15 +143,15 @@ def report_block(first_user, stop_user, inputs, outcome, sums, counts):  # type:
     largest = 0.0
     for user in range(first_user, stop_user):
         if inputs.profiles.takes_part[user]:
-            count = answer(user, inputs, scratch)
+            count = fill_report(user, inputs, scratch)
             largest = max(largest, finish_report(user, count, inputs, scratch, outcome, sums, counts))
     return largest
 
 
 @njit(cache=True)
-def answer_one(user, inputs):  # type: ignore[no-untyped-def]
+def report_of(user, inputs):  # type: ignore[no-untyped-def]
     """Return the items that one user reports in this round, in ascending order, and their errors."""
     scratch = make_scratch(user, user + 1, inputs)
-    count = answer(user, inputs, scratch)
+    count = fill_report(user, inputs, scratch)
     order = np.argsort(scratch.selected[:count])
     return scratch.selected[:count][order], scratch.selected_errors[:count][order]

@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from hushrec.arrays import IntArray
 from hushrec.engines.cpu import kernels, layout, pairs
-from hushrec.engines.cpu.kernels import Choices, Inputs, Outcome, Pairing, Profiles, Rows, Vectors
+from hushrec.engines.cpu.kernels import Choices, Inputs, Outcome, Profiles, Rows, Vectors
 from hushrec.engines.cpu.randomized_response import fill_permanent
-from hushrec.engines.gradient import GradientProblem
+from hushrec.engines.gradient import GradientProblem, fake_ranges, profile_caps, selection_probabilities
 from hushrec.models.fm import FactorizationMachine
 from hushrec.protocols.gradient.device import Draws
 from hushrec.protocols.gradient.prediction import initial_user_vectors
@@ -31,10 +31,9 @@ class People:
 
     def __init__(self, problem: GradientProblem, borders: IntArray, dtype: npt.DTypeLike = np.float32) -> None:
         self.problem, self.borders, self._dtype = problem, borders, np.dtype(dtype)
-        takes_part = np.isin(np.arange(problem.n_users), problem.active_users)
         items = problem.items.astype(np.uint32)
-        self.profiles = Profiles(problem.starts, items, self._training_values(), takes_part)
-        self._probabilities = layout.selection_probabilities(problem)
+        self.profiles = Profiles(problem.starts, items, self._training_values(), problem.takes_part)
+        self._probabilities = selection_probabilities(problem)
         self.choices = self._empty_choices()
         self._epoch = -1
         self.threads = ThreadPoolExecutor(numba.get_num_threads())  # kept, because starting threads takes milliseconds
@@ -51,7 +50,6 @@ class People:
             self.profiles,
             self.choices,
             layout.given_draws(problem, draws),
-            self._pairing(round_number, draws),
             layout.make_streams(problem, round_number),
             layout.make_step(problem, round_number, self._dtype),
             vectors,
@@ -85,10 +83,11 @@ class People:
         if self._probabilities is None or epoch == self._epoch:
             return
         first_round = 1 if problem.terms.epoch_rounds is None else epoch * problem.terms.epoch_rounds + 1
-        caps = layout.profile_caps(problem)
+        caps = profile_caps(problem)
         flip = layout.thresholds(self._probabilities.prob_randomize / 2)
         stream = layout.user_stream(problem, Purpose.PERMANENT_BITS, first_round)
         starts, items, bits = self.profiles.starts, self.profiles.items, self.choices.bits
+        self._epoch = -1  # until all bits are drawn
 
         def fill(_: int, first: int, stop: int) -> None:
             fill_permanent(first, stop, starts, items, caps, flip, stream, bits)
@@ -96,28 +95,11 @@ class People:
         in_threads(self.threads, fill, self.borders)
         self._epoch = epoch
 
-    def forget_permanent_bits(self) -> None:
-        """Make the next round draw its permanent bits again. Call this after a state is restored."""
-        self._epoch = -1
-
-    def _pairing(self, round_number: int, draws: Mapping[int, Draws] | None) -> Pairing:
-        """Return the source of the partners in this round's pairs: random streams, or the partners in `draws`."""
-        problem, nobody = self.problem, np.empty(0, np.uint32)
-        own = [draws[user].user_partners for user in sorted(draws)] if draws else []
-        selected = [draws[user].selected_partners for user in sorted(draws)] if draws else []
-        of_ratings = np.zeros(len(problem.items) if draws else 0, np.uint32)
-        if draws and problem.model.learns_from_pairs:
-            takes_part = np.isin(np.arange(problem.n_users), list(draws))
-            of_ratings[np.repeat(takes_part, problem.rated_counts)] = np.concatenate(own)
-        return Pairing(
-            layout.user_stream(problem, Purpose.USER_PAIRS, round_number),
-            layout.user_stream(problem, Purpose.SELECTED_PAIRS, round_number),
-            of_ratings,
-            np.concatenate(selected).astype(np.uint32) if selected else nobody,
-        )
-
     def with_constant(self, users: Rows) -> Rows:
-        """Set the constant column of the user rows to 1, in place, for model `fm`; return the rows."""
+        """Set the column after the user vectors to 1 for model `fm`, in place, and return the rows.
+
+        This column multiplies the part of a prediction that depends on the item alone. Other models have no such part.
+        """
         if isinstance(self.problem.model, FactorizationMachine):
             users[:, self.problem.model.user_width] = 1
         return users
@@ -140,7 +122,7 @@ class People:
             nothing, nowhere = np.zeros(0), np.zeros(0, np.uint64)
             return Choices(bits, nothing, nothing, nowhere, nowhere, nothing)
         zero, one = self._probabilities.prob_send_zero, self._probabilities.prob_send_one
-        return Choices(bits, zero, one, layout.thresholds(zero), layout.thresholds(one), layout.fake_ranges(problem))
+        return Choices(bits, zero, one, layout.thresholds(zero), layout.thresholds(one), fake_ranges(problem))
 
 
 def in_threads(threads: ThreadPoolExecutor, work: Callable[[int, int, int], Value], borders: IntArray) -> list[Value]:

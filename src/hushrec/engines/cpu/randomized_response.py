@@ -1,9 +1,10 @@
 """Two-stage randomized response for compiled kernels, with the distribution of `mechanisms.randomized_response`.
 
-An item is selected if a uniform number of 53 bits is below its probability. For large probabilities, both numbers are
+An item is selected with probability p if its permanent bit is 0, and with probability q if it is 1: it is selected if a
+uniform number of 53 bits is below that probability. If p or q is large, the uniform number and the probability are
 compared bit by bit, highest first, for 64 items at once. The first bit that differs decides, so that ten random words
-decide almost all of 64 items. For small probabilities, candidates are drawn with the larger of the two probabilities,
-by geometric gaps between them; a candidate is then kept with the ratio of its own probability to the larger one.
+decide almost all of 64 items. If p and q are small, candidates are drawn with probability max(p, q), by geometric gaps
+between them. A candidate is then kept with probability p / max(p, q) or q / max(p, q), depending on its permanent bit.
 """
 
 import math

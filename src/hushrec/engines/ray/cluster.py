@@ -38,7 +38,9 @@ def cluster(address: str | None = None, workers: int | None = None, *, dashboard
     if address is not None and (workers is not None or dashboard):
         raise ParameterError("workers and dashboard must not be given with address: that cluster is running already.")
     if ray.is_initialized():
-        raise ParameterError("cluster must not be used in a program that is already connected to Ray. Remove the call.")
+        raise ParameterError(
+            "`cluster()` must not be called in a program that is already connected to Ray. Remove this call."
+        )
     with tempfile.TemporaryDirectory() as home:  # kept until the end, because some Ray processes read it late
         (Path(home) / "ray_bootstrap_config.yaml").write_text(NO_CLOUD)
         with _environment(QUIET | {"HOME": home}):

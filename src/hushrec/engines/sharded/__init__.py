@@ -18,7 +18,8 @@ def sharded_engine(
 ) -> Engine:
     """Return an engine that divides people into parts, and runs the parts on the workers of `crew`.
 
-    With `make_part`, each worker loads the ratings of its part. Otherwise the ratings are sent to the workers.
+    `make_part(first, stop)` returns the `Part` with the people `first` … `stop` − 1, whose worker loads their ratings.
+    Without `make_part`, the ratings of `problem` are sent to the workers. `remark` shows a message to the user.
     """
     protocol = find_protocol(problem.protocol(0).name)
     if protocol.parts_engine is None:

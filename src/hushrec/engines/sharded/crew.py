@@ -51,7 +51,11 @@ class Crew(Protocol):
         """Make a value available to all workers; return a reference that `ask` accepts as an argument."""
 
     def ask(self, part: int, function: Callable[..., Any], *arguments: Any, n_results: int = 1) -> Any:
-        """Start function(worker, *arguments) on a part's worker; return references to its `n_results` results."""
+        """Start function(worker, *arguments) on a part's worker, and return a reference to the result.
+
+        References among the arguments are replaced by their values. If the function returns a tuple of `n_results` > 1
+        values, return a sequence of references, one for each value.
+        """
 
     def get(self, result: Any) -> Any:
         """Wait for the value of a reference and return it."""

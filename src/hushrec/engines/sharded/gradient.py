@@ -4,24 +4,26 @@ The sums of all blocks are added in the same order as in engine `cpu`. User vect
 of a part after one round are an argument of its next round.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
-from hushrec.engines import Remark, State, check_rounds_left
-from hushrec.engines.cpu.items import NOTHING_KNOWN, Items
+from hushrec.engines import Remark
+from hushrec.engines.cpu.engine import BlockEngine, RoundState
+from hushrec.engines.cpu.items import NOTHING_KNOWN, Known
 from hushrec.engines.cpu.kernels import Rows, Vectors
 from hushrec.engines.cpu.layout import block_borders
 from hushrec.engines.cpu.people import People
-from hushrec.engines.gradient import GradientEngine, GradientProblem
+from hushrec.engines.gradient import GradientProblem
 from hushrec.engines.sharded.crew import Crew, InMemory, MakePart, Part
-from hushrec.errors import ParameterError
 from hushrec.models.fm import FactorizationMachine
 from hushrec.models.predictor import Arrays, Predictor
-from hushrec.protocols.gradient.plausible import check_finite, check_gradients, check_item_vectors
+from hushrec.protocols.gradient.device import Draws
+from hushrec.protocols.gradient.plausible import check_finite, check_gradients
 from hushrec.protocols.gradient.prediction import Predictions
 
 DTYPE = np.dtype(np.float32)
@@ -68,17 +70,7 @@ def report(worker: GradientWorker, number: int, users: Rows, rho: FloatArray, ro
     return outcome.users, rho + outcome.rho, (finite, largest), counts.sum(axis=0), *sums
 
 
-class _State(NamedTuple):
-    """The results of the rounds so far: item vectors here, user vectors and privacy losses with the workers."""
-
-    round_number: int
-    items: Rows
-    users: list[Any]  # for each part, a reference to its users' vectors; `Crew.get` returns the vectors
-    rho: list[Any]  # for each part, a reference to its users' privacy losses
-    numbers_sent: int  # total size of all reports, in numbers
-
-
-class ShardedGradientEngine(GradientEngine):
+class ShardedGradientEngine(BlockEngine):
     """The engine `cpu` for gradient protocols with the users divided into parts of one or more blocks."""
 
     name: ClassVar[str] = "cpu"
@@ -86,7 +78,7 @@ class ShardedGradientEngine(GradientEngine):
     def __init__(
         self, problem: GradientProblem, crew: Crew, make_part: MakePart | None = None, *, remark: Remark | None = None
     ) -> None:
-        super().__init__(problem)
+        super().__init__(problem, DTYPE, remark)
         self.crew = crew
         blocks = block_borders(problem)
         n_blocks = len(blocks) - 1
@@ -99,84 +91,42 @@ class ShardedGradientEngine(GradientEngine):
             GradientWorker.make,
             [(parts(int(blocks[a]), int(blocks[b])), blocks[a : b + 1] - blocks[a]) for a, b in pairwise(cuts)],
         )
-        self._items = Items(problem, DTYPE)
         begun = [crew.ask(part, start, n_results=2) for part in range(n_parts)]
-        self._state = _State(0, self._items.initial_vectors(), [own[0] for own in begun], [own[1] for own in begun], 0)
-
-    @property
-    def round_number(self) -> int:
-        return self._state.round_number
-
-    @property
-    def item_vectors(self) -> FloatArray:
-        return self._items.table(self._state.items)
-
-    @property
-    def user_vectors(self) -> FloatArray:
-        users = self._gathered(self._state.users)
-        return np.asarray(users[:, : self.problem.model.user_width], np.float64)
+        self._state = RoundState(
+            0, self._items.initial_vectors(), [own[0] for own in begun], [own[1] for own in begun], 0
+        )
 
     @property
     def users_of_parts(self) -> list[Any]:
         """For each part, a reference to the vectors of its users, with padded rows; `Crew.get` returns the vectors."""
-        return self._state.users
+        return list(self._state.users)
 
     def public(self) -> Arrays:
         """Return the item vectors after the latest round, by name."""
         return {"item_vectors": self.item_vectors}
 
     def run_round(self) -> None:
-        """Run one round; the state is replaced only at the end, so that an interruption changes nothing."""
+        self._advance()
+
+    def _report(self, rows: Rows, draws: Mapping[int, Draws] | None) -> tuple[Any, Any, Rows, IntArray, Known]:
         state, number, crew = self._state, self.round_number + 1, self.crew
-        check_rounds_left(self)
-        check_item_vectors(state.items, self.problem.n_items)
-        rows = crew.share(self._items.kernel_rows(state.items))
+        shared = crew.share(rows)
         asked = [
-            crew.ask(part, report, number, state.users[part], state.rho[part], rows, n_results=4 + n_blocks)
+            crew.ask(part, report, number, state.users[part], state.rho[part], shared, n_results=4 + n_blocks)
             for part, n_blocks in enumerate(self._blocks.tolist())
         ]
         checks = [crew.get(own[2]) for own in asked]
         check_gradients(number, max(largest for _, largest in checks))
+        check_finite(number, np.array([0.0 if finite else np.nan for finite, _ in checks]))
         counts = sum(crew.get(own[3]) for own in asked)
         sums = self._added_up([block for own in asked for block in own[4:]])
-        moved, n_reports = self._items.move(number, state.items, sums[None], counts[None], NOTHING_KNOWN)
-        check_finite(number, moved, np.array([0.0 if finite else np.nan for finite, _ in checks]))
-        sent = state.numbers_sent + n_reports * (1 + self.problem.model.item_width)
-        self._state = _State(number, moved, [own[0] for own in asked], [own[1] for own in asked], sent)
+        return [own[0] for own in asked], [own[1] for own in asked], sums[None], counts[None], NOTHING_KNOWN
 
-    def value_rho(self) -> FloatArray:
-        return np.asarray(self._gathered(self._state.rho), np.float64)
+    def _whole(self, stored: Any) -> Any:
+        return np.concatenate([self.crew.get(part) for part in stored])
 
-    def bytes_per_client_round(self) -> float:
-        return 4 * self._state.numbers_sent / (len(self.problem.active_users) * max(self.round_number, 1))
-
-    def state(self) -> State:
-        """Return the same arrays as engine `cpu`, without permanent bits, which workers draw again from the seed."""
-        state = self._state
-        return {
-            "user_vectors": self._gathered(state.users),
-            "item_vectors": state.items,
-            "round_number": np.array(state.round_number),
-            "value_rho": self._gathered(state.rho),
-            "numbers_sent": np.array(state.numbers_sent),
-        }
-
-    def restore(self, state: State) -> None:
-        users, items, own = state["user_vectors"], state["item_vectors"], self._state
-        shapes = (len(users), items.shape, users.shape[1], state["value_rho"].shape)
-        if shapes != (self.problem.n_users, own.items.shape, own.items.shape[1], (self.problem.n_users,)):
-            raise ParameterError("state must have the shapes of this problem's vectors. Use a checkpoint of its run.")
-        cuts = self.borders[1:-1]
-        self._state = _State(
-            int(state["round_number"]),
-            np.array(items, DTYPE),
-            [self.crew.share(np.array(part, DTYPE)) for part in np.split(users, cuts)],
-            [self.crew.share(np.array(part, np.float64)) for part in np.split(state["value_rho"], cuts)],
-            int(state["numbers_sent"]),
-        )
-
-    def _gathered(self, parts: list[Any]) -> Any:
-        return np.concatenate([self.crew.get(part) for part in parts])
+    def _stored(self, array: Any) -> Any:
+        return [self.crew.share(part) for part in np.split(array, self.borders[1:-1])]
 
     def _added_up(self, blocks: list[Any]) -> Rows:
         """Return the sum over all blocks, in the order of the blocks and in the precision of engine `cpu`."""
