@@ -19,7 +19,8 @@ from hushrec.protocols.gradient.device import Draws
 from hushrec.protocols.gradient.messages import REPORT, ItemVectors, Terms
 from hushrec.protocols.gradient.protocols import Sdcf
 from hushrec.protocols.gradient.server import GradientServer
-from hushrec.randomness import SeededRandomness
+from hushrec.protocols.masked.encoding import BlockCode, decode_sum, encode_block, norm_bound
+from hushrec.randomness import Purpose, SeededRandomness
 from hushrec.server import Server
 
 MODEL = MatrixFactorization(1)
@@ -109,3 +110,26 @@ def test_the_probabilities_of_the_walk_through_are_those_of_the_page():
     for letter, value in shown.items():
         assert f"{letter}{value:.3f}" in page
     assert f"a flip having probability {found.prob_randomize / 2:.3f}" in page.replace("\n", " ")
+
+
+def test_one_masked_table_from_residuals_to_the_sum():
+    """The numbers of "One table in numbers": residuals, clip, grid, noise, sum, and the page that shows them."""
+    page = (Path(__file__).parents[1] / "docs" / "data-flow.md").read_text()
+    code = BlockCode(size=3, clip=2.0, clip_units=4, norm_squared=norm_bound(4, 3), share_variance=16)
+    residuals = np.array([[-1.5, 0.5, 0], [0, -3, 0], [0, 0, 1]])  # one row for each of Anna, Ben and Cleo
+    noise = np.array([[1, 0, -1], [0, -1, 2], [-1, 1, 0]])
+    rounding = SeededRandomness(0, 0).stream(Purpose.TABLE_ROUNDING, 1)
+    integers = np.array([encode_block(code, row, rounding=rounding) for row in residuals])
+    masks = np.array([[7, 8, 9], [2**32 - 5, 1, 1], [2**32 - 2, 2**32 - 9, 2**32 - 10]], dtype=np.uint32)  # add up to 0
+    masked = (integers + noise).astype(np.uint32) + masks
+    found = decode_sum(code, masked.sum(axis=0, dtype=np.uint32), 3).values
+
+    def shown(rows: np.ndarray) -> str:
+        cells = (", ".join(f"{number:g}" for number in row) for row in rows)
+        return " | ".join(cells).replace("-", "−")
+
+    assert shown(integers) == "−3, 1, 0 | 0, −4, 0 | 0, 0, 2"
+    assert found.tolist() == [-1.5, -1.5, 1.5]
+    for rows in (residuals, integers, noise, integers + noise):
+        assert f"| {shown(rows)} |" in page
+    assert f"multiplies it by the grid: {shown([found])}." in page.replace("\n", " ")
