@@ -5,12 +5,12 @@ import pytest
 from scipy import optimize
 
 from hushrec.models import audience
-from hushrec.models.audience import Description, Ranking
+from hushrec.models.audience import Description, ItemTable
 
 N_ITEMS, WIDTH = 9, 4
 OFFSET, USUAL, LIMIT, PRIOR = 5.0, 1.2, 2.0, 5.0
-AUDIENCE, DENSITY, PREFERENCE = 0.3, 0.6, 0.5
-SHAPE = np.array([AUDIENCE, DENSITY, PREFERENCE, PRIOR])
+AUDIENCE, DENSITY, TASTE = 0.3, 0.6, 0.5
+SHAPE = np.array([AUDIENCE, DENSITY, TASTE, PRIOR])
 NO_KERNEL = np.empty((0, 0))
 
 
@@ -29,15 +29,24 @@ def description(rng: np.random.Generator) -> Description:
 
 
 @pytest.fixture
-def ranking(rng: np.random.Generator) -> Ranking:
+def table(rng: np.random.Generator, description: Description) -> ItemTable:
     """Public numbers that items are scored by."""
     places, counts = rng.standard_normal((3, N_ITEMS)), rng.uniform(1, 50, N_ITEMS)
-    crowd = audience.crowd_density(counts, places)
+    crowd = audience.item_density(counts, places)
     features = rng.standard_normal((5, N_ITEMS))
     features -= np.average(features, axis=1, weights=counts)[:, None]
-    variances = audience.feature_variances(np.log(counts), features)
     audiences = rng.standard_normal((N_ITEMS, WIDTH))
-    return Ranking(np.log(counts), audiences, places, crowd, features, variances, SHAPE)
+    return ItemTable(np.log(counts), counts, audiences, *description, places, crowd, features, SHAPE)
+
+
+def variances_of(table: ItemTable) -> np.ndarray:
+    """The mean square of each feature."""
+    return np.asarray(audience.feature_variances(table.log_counts, table.features))
+
+
+def taste_scores(met: np.ndarray, table: ItemTable) -> np.ndarray:
+    """What a person's taste adds to each score."""
+    return np.asarray(audience.taste_scores(met, table.log_counts, table.features, variances_of(table)))
 
 
 def kernel_of(places: np.ndarray) -> np.ndarray:
@@ -83,63 +92,63 @@ def test_the_only_item_of_a_person_does_not_describe_them(description: Descripti
     np.testing.assert_array_equal(first, second)
 
 
-def test_the_crowd_is_the_density_of_everybody(ranking: Ranking) -> None:
+def test_the_crowd_is_the_density_of_everybody(table: ItemTable) -> None:
     """g_j = Σ n_i k(i, j) / Σ n_i."""
-    counts = np.exp(ranking.log_counts)
-    np.testing.assert_allclose(ranking.crowd, counts @ kernel_of(ranking.places) / counts.sum(), rtol=1e-12)
+    counts = np.exp(table.log_counts)
+    np.testing.assert_allclose(table.crowd, counts @ kernel_of(table.places) / counts.sum(), rtol=1e-12)
 
 
 @pytest.mark.parametrize("items", [[6], [1, 2, 7]])
 def test_a_score_is_popularity_audience_density_and_preference(
-    description: Description, ranking: Ranking, items: list[int]
+    description: Description, table: ItemTable, items: list[int]
 ) -> None:
     """The formula of the module's head, with and without a kept kernel."""
     met = np.array(items)
-    person, kernel = audience.describe_person(met, description), kernel_of(ranking.places)
-    fit = ranking.audiences @ person - 0.5 * (ranking.audiences**2).sum(axis=1)
-    density = np.log((kernel[met].sum(axis=0) + PRIOR * ranking.crowd) / ((len(met) + PRIOR) * ranking.crowd))
-    expected = ranking.log_counts + AUDIENCE * fit + DENSITY * density
-    expected += PREFERENCE * audience.preferred(met, ranking)
+    person, kernel = audience.describe_person(met, description), kernel_of(table.places)
+    fit = table.audiences @ person - 0.5 * (table.audiences**2).sum(axis=1)
+    density = np.log((kernel[met].sum(axis=0) + PRIOR * table.crowd) / ((len(met) + PRIOR) * table.crowd))
+    expected = table.log_counts + AUDIENCE * fit + DENSITY * density
+    expected += TASTE * taste_scores(met, table)
     for kept in (NO_KERNEL, kernel):
-        np.testing.assert_allclose(audience.score_items(met, description, ranking, kept), expected, rtol=1e-11)
+        np.testing.assert_allclose(audience.score_items(met, table, variances_of(table), kept), expected, rtol=1e-11)
 
 
-def test_somebody_who_met_nothing_gets_what_is_popular(description: Description, ranking: Ranking) -> None:
+def test_somebody_who_met_nothing_gets_what_is_popular(description: Description, table: ItemTable) -> None:
     """No description, no density: the order of log n_j, and no number that is none."""
     nothing = np.empty(0, np.int64)
-    found = audience.score_items(nothing, description, ranking, NO_KERNEL)
-    np.testing.assert_array_equal(found, ranking.log_counts)
+    found = audience.score_items(nothing, table, variances_of(table), NO_KERNEL)
+    np.testing.assert_array_equal(found, table.log_counts)
     np.testing.assert_array_equal(audience.describe_person(nothing, description), np.zeros(WIDTH))
 
 
 def test_a_person_whose_items_lie_as_the_crowds_do_gains_nothing_from_density(rng: np.random.Generator) -> None:
     """Everybody met everything once: own density is h times the crowd's, and its logarithm is 0."""
     places, counts = rng.standard_normal((2, 6)), np.ones(6)
-    crowd, none = audience.crowd_density(counts, places), np.zeros((0, 6))
-    ranking = Ranking(np.zeros(6), none.T, places, crowd, none, np.zeros(0), SHAPE)
+    crowd, none = audience.item_density(counts, places), np.zeros((0, 6))
     description = Description(np.zeros((6, 0)), np.zeros(0), np.zeros(0), np.array([OFFSET, USUAL, LIMIT]))
-    found = audience.score_items(np.arange(6), description, ranking, NO_KERNEL)
+    table = ItemTable(np.zeros(6), counts, none.T, *description, places, crowd, none, SHAPE)
+    found = audience.score_items(np.arange(6), table, np.zeros(0), NO_KERNEL)
     np.testing.assert_allclose(found, 0, atol=1e-12)
 
 
-def test_a_preference_follows_the_items_that_a_person_met(ranking: Ranking) -> None:
+def test_a_taste_follows_the_items_that_a_person_met(table: ItemTable) -> None:
     """A few steps reach nine tenths of the way up the log posterior; the items met get likelier."""
     met = np.array([1, 2, 7])
 
     def posterior(u: np.ndarray) -> float:
-        fit = u @ ranking.features
-        weights = ranking.log_counts + fit
+        fit = u @ table.features
+        weights = table.log_counts + fit
         return float(fit[met].sum() - len(met) * np.log(np.exp(weights).sum()) - u @ u / 2)
 
-    found = audience.preferred(met, ranking)
-    assert found[met].mean() > np.average(found, weights=np.exp(ranking.log_counts))
-    before, after = np.zeros(5), np.linalg.lstsq(ranking.features.T, found, rcond=None)[0]
+    found = taste_scores(met, table)
+    assert found[met].mean() > np.average(found, weights=np.exp(table.log_counts))
+    before, after = np.zeros(5), np.linalg.lstsq(table.features.T, found, rcond=None)[0]
     best = optimize.minimize(lambda u: -posterior(u), before).x
     assert posterior(before) < posterior(after) <= posterior(best) + 1e-9
     assert posterior(best) - posterior(after) < 0.1 * (posterior(best) - posterior(before))
 
 
-def test_a_profile_like_the_crowds_has_no_preference(ranking: Ranking) -> None:
+def test_a_profile_like_the_crowds_has_no_taste_of_its_own(table: ItemTable) -> None:
     """Everybody met everything once: the sum of features is what the crowd's choice makes of it."""
-    everything = ranking._replace(log_counts=np.zeros(N_ITEMS))
-    np.testing.assert_allclose(audience.preferred(np.arange(N_ITEMS), everything), 0, atol=1e-12)
+    everything = table._replace(log_counts=np.zeros(N_ITEMS))
+    np.testing.assert_allclose(taste_scores(np.arange(N_ITEMS), everything), 0, atol=1e-12)

@@ -5,22 +5,24 @@ the *description*
 
     z = Σ p_j / (h + o) + s (log h − usual) + b,     scaled down to norm limit · √K if it is longer,
 
-a vector of K numbers with mean about 0 and variance about 1 over people. The vectors s and b are public; o, usual and
-limit are constants, of which o shrinks the descriptions of small profiles. The *audience* a_j of item j is the
-mean description of the people who chose j. A person's score of item j is
+a vector of K numbers with mean about 0 and variance about 1 over people. The vectors s and b are public. Three numbers
+are constants: o shrinks the descriptions of small profiles, *usual* is the log h of a typical person, and *limit* is
+the largest norm of a description, in units of √K. The *audience* a_j of item j is the mean description of the people
+who chose j. A person's score of item j is
 
     log n_j + β (a_jᵀz − ½ ‖a_j‖²) + γ log((Σ k(i, j) + c g_j) / ((h + c) g_j)) + θ y_jᵀu,
 
 where i runs over the items that the person chose, n_j is the number of people who chose j, and β, γ and θ are weights.
 The four terms are: the popularity of j; the log likelihood ratio of the person's description under the audience of j
 and under the whole population; the log ratio of two densities around j, of the person's items and of everybody's items;
-and the person's *preference* for j. The similarity k(i, j) = exp(−½ ‖x_i − x_j‖²) compares public vectors of audience,
-attributes and popularity, g_j is the density of everybody's items at j, and c is the weight of the population as a
-prior, in items.
+and the product of the person's *taste* u with the features of j. The similarity k(i, j) = exp(−½ ‖x_i − x_j‖²) compares
+public vectors of audience, attributes and popularity, g_j is the density of everybody's items at j, and c is the weight
+of the population as a prior, in items.
 
-The public features y_j have mean 0 and covariance diag(λ) over everybody's items. The preference u ~ N(0, I) is the
-parameter of a multinomial logistic regression: the person's choice is p(j | u) ∝ n_j exp(y_jᵀu). Its posterior mode is
-approximated by a few Newton steps with the curvature of the population's choice, which is diagonal, and a factor κ,
+The public features y_j have mean 0 and covariance diag(λ) over everybody's items. The taste u ~ N(0, I) is the
+parameter of a multinomial logistic regression: the person chooses item j with probability p(j | u) ∝ n_j exp(y_jᵀu). A
+few Newton steps approximate the posterior mode of u. Instead of the person's own curvature they use that of the whole
+population, h diag(λ), which is diagonal, times a constant factor κ:
 
     u ← u + (Σ y_i − h E[y | u] − u) / (1 + κ h λ).
 
@@ -36,7 +38,7 @@ from numba import njit
 
 from hushrec.arrays import FloatArray
 
-NEWTON_STEPS = 3  # for the preference: more steps fit the profile more closely but rank no better
+NEWTON_STEPS = 3  # for the taste: more steps fit the profile more closely but rank no better
 DAMPING = 1.5  # κ: a person's choice can vary more than the population's
 
 
@@ -101,16 +103,23 @@ def _fill_description(total, n_summed, n_met, description, out):  # type: ignore
             out[k] /= excess
 
 
-class Ranking(NamedTuple):
-    """The public arrays and weights that `score_items` needs in addition to a `Description`."""
+class ItemTable(NamedTuple):
+    """The public table of model `audience`: the arrays from which scores are computed.
 
-    log_counts: FloatArray  # log n_j, (n_items,)
-    audiences: FloatArray  # a_j, (n_items, K)
-    places: FloatArray  # x_j as columns, (L, n_items), so that loops over items read contiguous memory
-    crowd: FloatArray  # g_j, (n_items,)
-    features: FloatArray  # y_j as columns, (R, n_items)
-    variances: FloatArray  # λ, (R,)
-    shape: FloatArray  # β, γ, θ, c, (4,)
+    Arrays with one column per item let loops over items read contiguous memory.
+    """
+
+    log_counts: FloatArray  # E log n_j, where n_j people chose item j, (n_items,)
+    counts: FloatArray  # E n_j, (n_items,); not used by scores
+    audiences: FloatArray  # a_j, the mean description of the people who chose j, (n_items, K)
+    description_rows: FloatArray  # this and the next three are the fields of a `Description`
+    description_base: FloatArray
+    description_slope: FloatArray
+    description_shape: FloatArray
+    places: FloatArray  # x_j as columns: items at close places are similar, (number of coordinates, n_items)
+    crowd: FloatArray  # g_j, the density of everybody's items at j, (n_items,)
+    features: FloatArray  # y_j as columns, (number of features, n_items)
+    ranking_shape: FloatArray  # the weights β, γ and θ, and the prior c, (4,)
 
 
 @njit(cache=True, nogil=True)
@@ -125,7 +134,7 @@ def fill_kernel(own, places, out):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def crowd_density(counts, places):  # type: ignore[no-untyped-def]
+def item_density(counts, places):  # type: ignore[no-untyped-def]
     """Return the density of everybody's items at each item j, Σ n_i k(i, j) / Σ n_i, `(n_items,)`.
 
     n_i, an entry of `counts`, is the number of people who chose item i, and k(i, j) the similarity of `fill_kernel`.
@@ -177,41 +186,49 @@ def feature_variances(log_counts, features):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def preferred(items, ranking):  # type: ignore[no-untyped-def]
-    """Return the preference term y_jᵀu of every item; a few Newton steps estimate the person's preference u."""
-    features, variances = ranking.features, ranking.variances
-    fit, preference = np.zeros(len(ranking.log_counts)), np.zeros(len(features))
+def taste_scores(items, log_counts, features, variances):  # type: ignore[no-untyped-def]
+    """Return y_jᵀu of every item j, `(n_items,)`; a few Newton steps estimate the person's taste u.
+
+    `variances` are those of the features, λ, from `feature_variances`.
+    """
+    fit, taste = np.zeros(len(log_counts)), np.zeros(len(features))
     for _ in range(NEWTON_STEPS):
-        chances = choice_of(ranking.log_counts + fit)
+        chances = choice_of(log_counts + fit)
         for k in range(len(features)):
             met, expected = 0.0, 0.0
             for item in items:
                 met += features[k, item]
             for j in range(len(chances)):
                 expected += chances[j] * features[k, j]
-            gradient = met - len(items) * expected - preference[k]
+            gradient = met - len(items) * expected - taste[k]
             step = gradient / (1.0 + DAMPING * len(items) * variances[k])
-            preference[k] += step
+            taste[k] += step
             for j in range(len(fit)):
                 fit[j] += step * features[k, j]
     return fit
 
 
 @njit(cache=True, nogil=True)
-def score_items(items, description, ranking, kernel):  # type: ignore[no-untyped-def]
-    """Return the score of every item for a person who chose `items`, by the formula of this module, `(n_items,)`."""
-    scores = ranking.log_counts.copy()
+def score_items(items, table, variances, kernel):  # type: ignore[no-untyped-def]
+    """Return the score of every item for a person who chose `items`, by the formula of this module, `(n_items,)`.
+
+    `table` is an `ItemTable`, `variances` has the λ of its features, and `kernel` the similarities for `own_density`.
+    """
+    scores = table.log_counts.copy()
     if len(items) == 0:
         return scores
-    audience_weight, density_weight, preference_weight, prior = ranking.shape
-    person = describe_person(items, description)
-    density = own_density(items, ranking.places, kernel)
-    preference = preferred(items, ranking)
+    audience_weight, density_weight, taste_weight, prior = table.ranking_shape
+    person = describe_person(
+        items,
+        Description(table.description_rows, table.description_base, table.description_slope, table.description_shape),
+    )
+    own = own_density(items, table.places, kernel)
+    liked = taste_scores(items, table.log_counts, table.features, variances)
     for j in range(len(scores)):
         fit = 0.0
         for k in range(len(person)):
-            fit += ranking.audiences[j, k] * (person[k] - 0.5 * ranking.audiences[j, k])
-        crowd = ranking.crowd[j]
-        closer = math.log((density[j] + prior * crowd) / ((len(items) + prior) * crowd))
-        scores[j] += audience_weight * fit + density_weight * closer + preference_weight * preference[j]
+            fit += table.audiences[j, k] * (person[k] - 0.5 * table.audiences[j, k])
+        density = table.crowd[j]
+        closer = math.log((own[j] + prior * density) / ((len(items) + prior) * density))
+        scores[j] += audience_weight * fit + density_weight * closer + taste_weight * liked[j]
     return scores

@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 from numba import njit
 
 from hushrec.arrays import FloatArray, IntArray
-from hushrec.models.audience import Description, Ranking, feature_variances, fill_kernel, score_items
+from hushrec.models.audience import ItemTable, feature_variances, fill_kernel, score_items
 from hushrec.models.gaussian_process import Ratings, in_threads
 from hushrec.models.item_columns import ModelOfColumns
 from hushrec.models.predictor import Arrays, Predictor, ProfilePredictions
@@ -21,26 +21,6 @@ class Audience(ModelOfColumns):
     """Model `audience` with the public columns of its items."""
 
     name: ClassVar[str] = "audience"
-
-
-class ItemTable(NamedTuple):
-    """The public table of model `audience`: the arrays from which scores are computed.
-
-    The letters are those of the formulas in `models.audience`. The arrays `description_…` make a `Description`; the
-    others, except `counts`, make a `Ranking`.
-    """
-
-    log_counts: FloatArray  # E log n_j, where n_j people chose item j, (n_items,)
-    counts: FloatArray  # E n_j, (n_items,)
-    audiences: FloatArray  # a_j, the mean description of the people who chose j, (n_items, K)
-    description_rows: FloatArray  # p_j, (n_items, K)
-    description_base: FloatArray  # b, (K,)
-    description_slope: FloatArray  # s, (K,)
-    description_shape: FloatArray  # (3,)
-    places: FloatArray  # x_j as columns, from which similarity is computed, (L, n_items)
-    crowd: FloatArray  # g_j, the density of everybody's items at j, (n_items,)
-    features: FloatArray  # y_j as columns, the features of a person's preference, (R, n_items)
-    ranking_shape: FloatArray  # (4,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,13 +43,13 @@ class AudiencePredictor(Predictor):
         found = np.empty((len(people), len(self.table.log_counts)))
 
         def score(first: int, stop: int) -> None:
-            _score_people(people, first, stop, self._description, self._ranking, self._kernel, self.ratings, found)
+            _score_people(people, first, stop, self.table, self._variances, self._kernel, self.ratings, found)
 
         in_threads(score, len(people), PEOPLE_PER_TASK)
         return found
 
     def likeness(self, item: int) -> FloatArray:
-        """Return the similarity of every item to `item`, `(n_items,)`: from 1 for equal `places` (x_j) down to 0."""
+        """Return the similarity of every item to `item`, `(n_items,)`: 1 at the same place, 0 far away."""
         found = np.empty(len(self.table.log_counts))
         fill_kernel(self.table.places[:, item], self.table.places, found)
         return found
@@ -84,25 +64,14 @@ class AudiencePredictor(Predictor):
     def of_profile(self, items: IntArray, values: FloatArray) -> ProfilePredictions:
         """Return the scores of every item for a person who chose `items`; `values` is not used."""
         own = np.ascontiguousarray(items, dtype=np.int64)
-        return ProfilePredictions(score_items(own, self._description, self._ranking, self._kernel))
+        return ProfilePredictions(score_items(own, self.table, self._variances, self._kernel))
 
     def arrays(self) -> Arrays:
         return {**self.table._asdict(), **self.ratings.arrays()}
 
-    @property
-    def _description(self) -> Description:
-        table = self.table
-        return Description(
-            table.description_rows, table.description_base, table.description_slope, table.description_shape
-        )
-
     @cached_property
-    def _ranking(self) -> Ranking:
-        table = self.table
-        variances = feature_variances(table.log_counts, table.features)
-        return Ranking(
-            table.log_counts, table.audiences, table.places, table.crowd, table.features, variances, table.ranking_shape
-        )
+    def _variances(self) -> FloatArray:
+        return np.asarray(feature_variances(self.table.log_counts, self.table.features))
 
     @cached_property
     def _kernel(self) -> FloatArray:
@@ -117,9 +86,9 @@ class AudiencePredictor(Predictor):
 
 
 @njit(cache=True, nogil=True)
-def _score_people(people, first, stop, description, ranking, kernel, ratings, found):  # type: ignore[no-untyped-def]
+def _score_people(people, first, stop, table, variances, kernel, ratings, found):  # type: ignore[no-untyped-def]
     """Fill rows `first` … `stop` − 1 of `found` with the scores of all items for people[first:stop]."""
     for place in range(first, stop):
         user = people[place]
         items = ratings.items[ratings.starts[user] : ratings.starts[user + 1]]
-        found[place] = score_items(items, description, ranking, kernel)
+        found[place] = score_items(items, table, variances, kernel)

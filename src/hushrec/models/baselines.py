@@ -8,15 +8,18 @@ from scipy.sparse.linalg import cg
 
 from hushrec.arrays import FloatArray, IntArray
 
-Predictor = Callable[[IntArray, IntArray], FloatArray]
+Predict = Callable[[IntArray, IntArray], FloatArray]  # (users, items) → predicted ratings
 
 BIAS_PENALTY = 4.0  # λ of the bias model
 
 
 def rating_baselines(
     users: IntArray, items: IntArray, values: FloatArray, n_users: int, n_items: int
-) -> dict[str, Predictor]:
-    """Fit the global mean, user means, item means and the bias model; return functions (users, items) → ratings."""
+) -> dict[str, Predict]:
+    """Fit the baselines; return a function (users, items) → predicted ratings for each.
+
+    The keys are "global_mean", "user_mean", "item_mean" and "bias", which is the mean plus a bias of user and item.
+    """
     mean = float(values.mean())
     user_means = _group_means(users, values, n_users, mean)
     item_means = _group_means(items, values, n_items, mean)

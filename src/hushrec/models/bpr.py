@@ -33,7 +33,10 @@ class PairwiseRanking(MatrixFactorization):
         return 0.3 * rng.random((count, self.n_factors))
 
     def errors(self, values: FloatArray, scores: FloatArray) -> FloatArray:
-        """Return the error 1 / (1 + exp(x)) of each pair; x in `scores` is the rated item's score minus the other's."""
+        """Return the error s = 1 / (1 + exp(x)) of each pair of a rated and an unrated item.
+
+        `scores` has x, the score of the rated item minus that of the unrated item. `values` is not used.
+        """
         return np.asarray(expit(-scores))
 
     def selected_errors(
@@ -42,8 +45,8 @@ class PairwiseRanking(MatrixFactorization):
         """Return the error of each selected item in its pair: +s if the item is rated, −s if it is unrated.
 
         s = 1 / (1 + exp(x)), where x is the score of the pair's rated item minus that of its unrated item. `item_rows`
-        are the vectors of the selected items, `partner_rows` those of the other items of the pairs. This is Lemma 2 of
-        [SDCF], with η_t for its η_0. Departs from the sentence before that lemma, which swaps the signs.
+        are the vectors of the selected items, `partner_rows` those of the other items of the pairs. The signs are those
+        of Lemma 2 in [SDCF]. Departs from the sentence before that lemma, which swaps them.
         """
         sign = np.where(is_rated, 1.0, -1.0)
         return np.asarray(sign * expit(-sign * self.predict(user_vector, item_rows - partner_rows)))

@@ -30,7 +30,10 @@ class ColdStart:
     untouched: BoolArray = field(repr=False)  # (n_items,) whether the item's vector still has its initial value
 
     def settle_pairs(self, predicted: FloatArray, rows: FloatArray, users: IntArray, items: IntArray) -> FloatArray:
-        """Return the predictions of (user, item) pairs: `predicted`, with cold-start values where they are needed."""
+        """Return the predictions of (user, item) pairs: cold-start values, if needed, in place of `predicted`.
+
+        They are needed for users without ratings and for untouched items. `rows` holds the item vectors.
+        """
         newcomers, unknown = np.isnan(self.own_means[users]), self.untouched[items]
         found = np.where(unknown, self.own_means[users], predicted)
         if newcomers.any():

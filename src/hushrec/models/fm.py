@@ -2,7 +2,7 @@
 
 The model of [SDCF], section 5, after [Rendle2012]. A row x describes a rating: it has a 1 in the column of its user, a
 1 in the column of its item, and the values of the item's attributes. Column c has a bias w_c and, for each order l from
-2 to d, a vector v^l_c:
+2 to d, a vector v^l_c (the superscript is the order, not a power):
 
     ŷ(x) = w_0 + Σ_c w_c x_c + Σ_{l=2}^{d} Σ_{c_1 < … < c_l} Σ_f Π_i x_{c_i} v^l_{c_i f}
 
@@ -12,7 +12,8 @@ polynomials are
 
     e_1 = Σ x v,     e_2 = (e_1² − Σ x² v²) / 2,     e_3 = (e_1³ − 3 e_1 Σ x² v² + 2 Σ x³ v³) / 6,
 
-and the prediction is linear in the parameters of the user's column, (w, u², u³):
+where superscripts are powers. The prediction is linear in the parameters of the user's column, (w, u², u³), where the
+superscripts of u and v are orders again:
 
     ŷ = w + base_j + u² · e_1(v²) + u³ · e_2(v³),     base_j = w_0 + Σ w_c x_c + Σ_f e_2(v²) + Σ_f e_3(v³).
 
@@ -60,7 +61,11 @@ class FactorizationMachine(MatrixFactorization):
         if self.order not in (2, 3):
             raise ParameterError(f"order must be 2 or 3, got {self.order}.")
         if self.attributes is not None and not (self.attributes.ndim == 2 and np.all(np.isfinite(self.attributes))):
-            raise ParameterError("attributes must be a two-dimensional array of finite numbers with one row per item.")
+            n_bad = np.count_nonzero(~np.isfinite(self.attributes))
+            raise ParameterError(
+                "attributes must be a two-dimensional array of finite numbers with one row per item, got shape"
+                f" {self.attributes.shape} with {n_bad} numbers that are not finite."
+            )
         if self.order == 3 and self.n_side_rows == 1:
             raise ParameterError("order must be 2 for a model without attributes, got 3. Use order 2.")
 
@@ -248,7 +253,8 @@ def _over_items(x: Sparse, items: FloatArray | IntArray) -> FloatArray:
 def _power_sum(items: FloatArray, columns: FloatArray, x: Sparse, part: slice, power: int) -> FloatArray:
     """Return, for each item, the sum of (x v)^p over its own column and the columns of its attributes.
 
-    p is `power`, and `x` holds the values x of the attributes to this power. `part` selects the vector v in a row.
+    p is `power`. The argument `x` holds the values of the attributes, already raised to the power p. `part` selects the
+    vector v in a row.
     """
     return items[:, part] ** power + _over_columns(x, columns[:, part] ** power)
 

@@ -32,12 +32,12 @@ class GaussianProcess(ModelOfColumns):
 class ItemTable(NamedTuple):
     """The public table of model `gp`: the arrays from which ratings are predicted, as `models.gp` defines them."""
 
-    offsets: FloatArray  # o_j on the scale 1 to 5, (n_items,)
-    rows: FloatArray  # x_j, (n_items, L)
-    variances: FloatArray  # v_j, (n_items,)
+    offsets: FloatArray  # o_j, the expected rating for an average taste, on the scale 1 to 5, (n_items,)
+    rows: FloatArray  # x_j, whose product with the taste is added to the offset, (n_items, L)
+    variances: FloatArray  # v_j, the variance of a rating of item j by a person of known taste, (n_items,)
     effect_variances: FloatArray  # the part of v_j due to uncertainty about the item, (n_items,)
     log_counts: FloatArray  # expected logarithm of the number of raters, (n_items,)
-    kernel: FloatArray  # amplitude and squared length, (2,)
+    kernel: FloatArray  # amplitude a and squared length ℓ² of the kernel's nonlinear part, (2,)
     title_starts: IntArray  # this and the next two are the fields of a `TitleRows`
     title_columns: IntArray
     title_weights: FloatArray
@@ -57,7 +57,10 @@ class Ratings(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class GaussianProcessPredictor:
-    """The predictor of model `gp`, from the public table and each person's own ratings; weights α are cached."""
+    """The predictor of model `gp`, from the public table and each person's own ratings.
+
+    A prediction is a weighted sum over the person's ratings. The weights are computed once per person and cached.
+    """
 
     table: ItemTable = field(repr=False)
     ratings: Ratings = field(repr=False)
@@ -147,7 +150,7 @@ class GaussianProcessPredictor:
         return TitleRows(self.table.title_starts, self.table.title_columns, self.table.title_weights).matrix
 
     def _fit(self, people: IntArray) -> None:
-        """Compute and cache the weights α of the ratings of these people, unless they are cached."""
+        """Compute and cache the weights of these people's ratings (α of `gp.fit_process`), unless they are cached."""
         missing = people[~self._fitted[people]]
         n_words = self._titles.shape[1]
 

@@ -8,8 +8,9 @@ w_j = 1/v_j:
     posterior      d ~ N(V Σ w_j y_j x_j, V),      V = (I + Σ w_j x_j x_jᵀ)⁻¹
     prediction     a Gaussian process with kernel k(j, l) = x_jᵀx_l + a exp(−‖x_j − x_l‖²/2ℓ²) + t_jᵀt_l,
 
-where t_j is the title row of item j (`hushrec.models.titles`). The linear part x_jᵀx_l alone gives the same predictions
-as the posterior of d.
+where t_j is the title row of item j (`hushrec.models.titles`), and a and ℓ are the amplitude and the length of the
+nonlinear part. The linear part x_jᵀx_l alone gives the same predictions as the posterior of d. The vectors d and x_j
+have L entries.
 
 Every function is compiled without fast-math and processes one person in a fixed order of operations, so that results
 are bit-identical on every engine and with any number of threads.
@@ -56,10 +57,11 @@ def taste_posterior(rows, residuals, precisions):  # type: ignore[no-untyped-def
 def held_out_residuals(rows, residuals, mean, covariance):  # type: ignore[no-untyped-def]
     """Return approximate leave-one-out residuals, `(h,)`: each rating minus its prediction from the other ratings.
 
-    `rows` and `residuals` are the arguments of `taste_posterior`, `mean` and `covariance` its results. The exact
-    leave-one-out residual of a rating is its residual divided by 1 minus the rating's leverage. We divide by 1 minus
-    the *mean* leverage, (L − tr V)/h for a covariance V of L rows, as generalized cross-validation does [Golub1979]:
-    half the work, the same accuracy (decision 0010).
+    `rows` and `residuals` are the arguments of `taste_posterior`, `mean` and `covariance` its results. The leverage of
+    a rating says how much its own value changes its prediction. The exact leave-one-out residual is the rating minus
+    its prediction from all ratings, divided by 1 − leverage. We divide by 1 − the *mean* leverage instead, as
+    generalized cross-validation does [Golub1979]. The mean leverage is (L − tr V) / h, where V is the covariance.
+    This takes half the work and is as accurate (decision 0010).
     """
     h, length = rows.shape
     trace = 0.0

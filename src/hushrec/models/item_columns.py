@@ -43,7 +43,10 @@ class ItemColumns:
         if not (np.all(np.isfinite(self.taste)) and np.all(np.isfinite(self.details))):
             raise ParameterError("taste and details must hold finite numbers only.")
         if not len(self.taste) == len(self.details) == len(self.titles.starts) - 1:
-            raise ParameterError("taste, details and titles must have the same number of rows, one per item.")
+            raise ParameterError(
+                "taste, details and titles must have the same number of rows, one per item, got"
+                f" {len(self.taste)}, {len(self.details)} and {len(self.titles.starts) - 1}."
+            )
 
     @property
     def n_items(self) -> int:
@@ -75,7 +78,7 @@ class ModelOfColumns:
 
     @property
     def n_attributes(self) -> int:
-        """The number of taste columns, the public columns that a person may like or dislike."""
+        """The number of taste columns, which a run's record shows as its attributes; detail columns are not counted."""
         return int(self.columns.taste.shape[1])
 
 

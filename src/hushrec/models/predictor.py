@@ -46,7 +46,10 @@ class Predictor(Protocol):
         return None
 
     def released_support(self) -> FloatArray | None:
-        """Return the number of ratings of each item by the public table, `(n_items,)`; None if it has none."""
+        """Return the number of people who rated each item, as the public table estimates it from noisy sums.
+
+        The shape is `(n_items,)`. None if the public table has no counts.
+        """
         return None
 
     def of_profile(self, items: IntArray, values: FloatArray) -> ProfilePredictions | None:

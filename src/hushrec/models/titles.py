@@ -71,7 +71,11 @@ def series_of(titles: Sequence[str]) -> IntArray:
 def title_rows(
     titles: Sequence[str], *, word_variance: float = WORD_VARIANCE, series_variance: float = SERIES_VARIANCE
 ) -> TitleRows:
-    """Return the sparse title rows of these titles; a word has the weight log(n / number of titles with it)."""
+    """Return the sparse title rows of these titles.
+
+    A word has the weight log(number of titles / number of titles with it). The words of a title are scaled so that
+    their squares sum to `word_variance`. The entry of a series has the square `series_variance`.
+    """
     words = [sorted(set(title_words(title))) for title in titles]
     frequency = Counter(word for own in words for word in own)
     column = {word: number for number, word in enumerate(sorted(frequency))}

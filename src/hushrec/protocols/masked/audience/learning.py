@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from hushrec.arrays import FloatArray, IntArray
-from hushrec.models.audience_predictor import AudiencePredictor, ItemTable
+from hushrec.models.audience import ItemTable
+from hushrec.models.audience_predictor import AudiencePredictor
 from hushrec.models.gaussian_process import Ratings
 from hushrec.protocols.masked.audience.device import round_entries
 from hushrec.protocols.masked.audience.plan import choose_plan

@@ -165,7 +165,7 @@ class AudienceLearner(Learner[Learned]):
         The coordinates of an item consist of its audience, taste columns and popularity. The density of an item is that
         of all items that people chose, at the coordinates of the item.
         """
-        from hushrec.models.audience import crowd_density
+        from hushrec.models.audience import item_density
 
         counts = learned.counts
         parts = [
@@ -174,7 +174,7 @@ class AudienceLearner(Learner[Learned]):
             constants.POPULARITY_PLACE * self._popularity(learned),
         ]
         places = np.ascontiguousarray(np.concatenate(parts, axis=1).T / constants.KERNEL_LENGTH)
-        crowd = crowd_density(counts, places)
+        crowd = item_density(counts, places)
         return replace(learned, places=places, crowd=crowd, features=self._features(learned))
 
     def _features(self, learned: Learned) -> FloatArray:
