@@ -1,7 +1,7 @@
 """The interface of engines, which simulate all devices and the server of a run, and functions that run an engine."""
 
 from collections.abc import Callable
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +23,6 @@ class Engine(Protocol):
 
     It is made from a training problem and an optional function `remark`, which shows a message to the user.
     """
-
-    name: ClassVar[str]
 
     @property
     def problem(self) -> AnyProblem:

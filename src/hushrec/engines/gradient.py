@@ -1,7 +1,7 @@
 """The base class of engines for gradient protocols, and numbers of each user that engines `cpu` and `gpu` need."""
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -21,8 +21,6 @@ GradientProblem: TypeAlias = TrainingProblem[MatrixFactorization, GradientProtoc
 
 class GradientEngine(ABC):
     """An engine of a protocol whose devices send gradients. Its state is one vector per user, and the item vectors."""
-
-    name: ClassVar[str]
 
     def __init__(self, problem: GradientProblem) -> None:
         problem.protocol(0).make_server(problem.terms, problem.model, problem.seed)  # raises for bad initial vectors

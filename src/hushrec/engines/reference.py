@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Set
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -25,8 +25,6 @@ class ReferenceEngine:
 
     With `record_draws`, `recorded_draws` has a dictionary for each round, with the random draws of each user.
     """
-
-    name: ClassVar[str] = "reference"
 
     def __init__(self, problem: AnyProblem, *, record_draws: bool = False, remark: Remark | None = None) -> None:
         self.problem = problem

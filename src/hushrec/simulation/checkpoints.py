@@ -31,12 +31,12 @@ LISTS = ("curve", "tried")
 class Checkpoint:
     """The state of a run between two rounds: its settings, its measurements so far, and the state of its engine."""
 
-    settings: dict[str, Any]  # of the folder's run; this checkpoint may be of a comparison with that run
+    settings: dict[str, Any]  # of the run that the folder belongs to, also in the checkpoint of one of its comparisons
     data: str  # checksum of all ratings, and of the items' attributes if the model uses them
     curve: list[dict[str, float]] = field(repr=False)  # one measurement per round
-    patience: dict[str, Any] = field(repr=False)  # the best round on the validation part; empty without one
+    patience: dict[str, Any] = field(repr=False)  # fields of `run.Best` except the predictor; empty without patience
     seconds: float  # spent in rounds
-    tried: list[dict[str, float]]  # larger steps at which this run diverged
+    tried: list[dict[str, float]]  # the steps at which this run diverged before it began again with a smaller one
     state: Arrays = field(repr=False)
     best: Arrays = field(repr=False)  # the predictor of the best round on the validation part
 

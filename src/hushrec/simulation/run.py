@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hushrec.data.ratings import Ratings
+from hushrec.data.ratings import Ratings, Scale
 from hushrec.data.splits import cold_counts
 from hushrec.engines import Engine, Remark, make_engine, run_round
 from hushrec.errors import Diverged, HushrecError, LocalProtocolError, ParameterError, RunError
@@ -41,11 +41,11 @@ LOOKED_AT = 4096  # training ratings whose predictions must be finite if nothing
 
 @dataclass(frozen=True)
 class Keep:
-    """The checkpoint policy of a run: in which folder and how often it writes checkpoints, and whether it resumes."""
+    """The checkpoint policy of a run."""
 
-    folder: str | Path | None = None
-    every: int = CHECKPOINT_EVERY
-    resume: bool = False
+    folder: str | Path | None = None  # where checkpoints are written; None writes none
+    every: int = CHECKPOINT_EVERY  # rounds between two checkpoints
+    resume: bool = False  # whether to continue from the checkpoints in the folder
 
     def __post_init__(self) -> None:
         if self.every < 1:
@@ -297,49 +297,76 @@ class Run:
         baselines = {}
         if not settings.final:
             baselines = self.task.baselines() | self.task.released_baselines(predictor.released_support())
-        record = {
-            "dataset": ratings.name,
-            "model": settings.model,
-            "protocol": settings.protocol,
-            "engine": settings.chosen_engine,
-            "seed": settings.seed,
-            "split_seed": settings.split_seed,
-            "rounds": engine.round_number,
-            **{name: settings.options.get(name) for name in ("factors", "step", "at_least", "order")},
-            "tried": self.tried,
-            "final": settings.final,
-            "settings": to_json(settings.chosen()),
-            "patience": settings.patience,
-            "best_round": None if self.best is None else self.best.round_number,
-            "attributes": getattr(engine.problem.model, "n_attributes", None),
-            "metrics": self.metrics(),
-            "curve": [] if settings.final else self.curve,
-            "baselines": baselines,
-            "comparisons": comparisons,
-            "budget": self.budget(),
-            "data": {
-                "users": ratings.n_users,
-                "items": ratings.n_items,
-                "candidates": len(ratings.rated_items),
-                "unlisted": ratings.n_unlisted,
-                "public": 0 if ratings.public is None else len(ratings.public.items),
-                "train": len(split.train) - held_out,
-                "validation": held_out,
-                "test": len(split.test),
-                "scale": None if scale is None else [scale.low, scale.high],
-                "rating_scale": None if ratings.scale is None else [ratings.scale.low, ratings.scale.high],
-                "liked_from": None if scale is None else float(scale.from_unit(LIKED)),
-                "cold_users": cold_users,
-                "cold_items": cold_items,
-                "checksum": ratings.checksum,
-            },
-            "interrupted": interrupted,
-            "seconds": self.seconds,
-            "seconds_in_all": seconds_in_all,
-            "seconds_per_round": self.seconds / max(engine.round_number, 1),
-            "bytes_per_client_round": engine.bytes_per_client_round(),
+        data = {
+            "users": ratings.n_users,
+            "unlisted": ratings.n_unlisted,
+            "public": 0 if ratings.public is None else len(ratings.public.items),
+            "train": len(split.train) - held_out,
+            "validation": held_out,
+            "test": len(split.test),
+            "rating_scale": None if ratings.scale is None else [ratings.scale.low, ratings.scale.high],
+            "liked_from": None if scale is None else float(scale.from_unit(LIKED)),
+            "cold_users": cold_users,
+            "cold_items": cold_items,
+            "checksum": ratings.checksum,
         }
-        return Result({**record, "verdict": verdict(record)}, ratings, predictor)
+        record = make_record(
+            settings,
+            engine,
+            ratings,
+            scale,
+            data,
+            tried=self.tried,
+            best_round=None if self.best is None else self.best.round_number,
+            attributes=getattr(engine.problem.model, "n_attributes", None),
+            metrics=self.metrics(),
+            curve=[] if settings.final else self.curve,
+            baselines=baselines,
+            comparisons=comparisons,
+            interrupted=interrupted,
+            seconds=self.seconds,
+            seconds_in_all=seconds_in_all,
+        )
+        return Result(record, ratings, predictor)
+
+
+def make_record(
+    settings: Settings, engine: Engine, ratings: Ratings, scale: Scale | None, data: dict[str, Any], **measured: Any
+) -> dict[str, Any]:
+    """Return the record of a run in memory or on shards, with its verdict.
+
+    `scale` is that of the predicted ratings, None for a model that ranks. `data` has further entries of "data", and
+    `measured` further entries of the record: at least "metrics", "curve", "baselines" and "seconds".
+    """
+    record = {
+        "dataset": ratings.name,
+        "model": settings.model,
+        "protocol": settings.protocol,
+        "engine": settings.chosen_engine,
+        "seed": settings.seed,
+        "split_seed": settings.split_seed,
+        "rounds": engine.round_number,
+        **{name: settings.options.get(name) for name in ("factors", "step", "at_least", "order")},
+        "tried": [],
+        "final": settings.final,
+        "settings": to_json(settings.chosen()),
+        "patience": settings.patience,
+        "best_round": None,
+        "comparisons": {},
+        "budget": engine.problem.budget(engine.round_number, engine.losses()),
+        "data": {
+            "items": ratings.n_items,
+            "candidates": len(ratings.rated_items),
+            "validation": 0,
+            "scale": None if scale is None else [scale.low, scale.high],
+            **data,
+        },
+        "interrupted": False,
+        "seconds_per_round": measured["seconds"] / max(engine.round_number, 1),
+        "bytes_per_client_round": engine.bytes_per_client_round(),
+        **measured,
+    }
+    return {**record, "verdict": verdict(record)}
 
 
 def measure(task: Task, engine: Engine) -> dict[str, float]:

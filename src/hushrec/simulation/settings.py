@@ -27,7 +27,10 @@ COMMON = (
 
 
 class ModelSettings(TypedDict, total=False):
-    """The keyword arguments of a recommender, for type checkers; a test compares them with the declarations."""
+    """The keyword arguments of `hushrec.Recommender`, for type checkers. `hushrec train --help` explains each.
+
+    A test compares them with the options that models and protocols declare.
+    """
 
     model: str | None
     protocol: str | None

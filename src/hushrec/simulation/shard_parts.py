@@ -55,7 +55,7 @@ class ShardPart:
     places: IntArray  # positions of the rated items among the items of the run
     scale: Scale | None  # None for a model that ranks, which ignores values
     hold_out: HoldOut
-    public: AnyProblem | None = None  # the training problem without ratings
+    without_ratings: AnyProblem | None = None  # the training problem; None as long as its terms are not known
 
     def read(self) -> tuple[IntArray, IntArray, FloatArray, BoolArray]:
         """Return users, items, values and a mask of the test rows, each with one entry per rating.
@@ -84,12 +84,12 @@ class ShardPart:
 
     def load(self) -> AnyProblem:
         """Return the training problem of these people, with their training ratings only."""
-        assert self.public is not None
+        assert self.without_ratings is not None
         users, items, values, held = self.read()
         counts = np.bincount(users[~held], minlength=self.stop - self.first)
         unit = values[~held] if self.scale is None else self.scale.to_unit(values[~held])
         return replace(
-            self.public,
+            self.without_ratings,
             n_users=self.stop - self.first,
             starts=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
             items=items[~held],

@@ -9,7 +9,7 @@ import json
 import math
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
@@ -29,14 +29,13 @@ from hushrec.files import check_free
 from hushrec.models.predictor import Arrays
 from hushrec.simulation.out_of_core import DiskCrew
 from hushrec.simulation.results import to_json
+from hushrec.simulation.run import Progress, make_record
 from hushrec.simulation.settings import Settings, default_model
 from hushrec.simulation.shard_parts import HoldOut, Seen, ShardPart, see
 from hushrec.simulation.sharded_accuracy import Accuracy
 from hushrec.simulation.tasks import Candidates
 from hushrec.simulation.training_problem import AnyProblem, TrainingProblem, settle_terms
-from hushrec.simulation.verdict import verdict
 
-Progress = Callable[[str, int, int, float], None]
 ENGINES = ("cpu", "ray")
 NOBODY: IntArray = np.empty(0, np.int64)
 
@@ -150,7 +149,10 @@ class ShardedRun:
                 progress(self.settings.protocol, self.engine.round_number, rounds, math.nan)
 
     def record(self, seconds_in_all: float) -> dict[str, Any]:
-        """Return the record of the run, which has those entries of a `train` record that are known for shards."""
+        """Return the record of the run.
+
+        A `train` record has more entries about the data, such as a checksum, and a metric for every round.
+        """
         settings, engine, seen = self.settings, self.engine, self.seen
         metrics: dict[str, float] = {}
         baselines: dict[str, dict[str, float]] = {}
@@ -158,45 +160,27 @@ class ShardedRun:
             among = None if self._scale is not None else Candidates(self.ratings)
             accuracy = Accuracy(self.crew, len(engine.borders) - 1, seen, among)
             metrics, baselines = accuracy.measured(engine.users_of_parts, engine.public())
-        record = {
-            "dataset": self.ratings.name,
-            "model": settings.model,
-            "protocol": settings.protocol,
-            "engine": settings.chosen_engine,
-            "seed": settings.seed,
-            "split_seed": settings.split_seed,
-            "rounds": engine.round_number,
-            **{name: settings.options.get(name) for name in ("factors", "step", "at_least", "order")},
-            "tried": [],
-            "final": settings.final,
-            "settings": to_json(settings.chosen()),
-            "patience": None,
-            "best_round": None,
-            "metrics": metrics,
-            "curve": [{"round": engine.round_number, **metrics}] if metrics else [],
-            "baselines": baselines,
-            "comparisons": {},
-            "budget": engine.problem.budget(engine.round_number, engine.losses()),
-            "data": {
-                "users": self.shards.n_people,
-                "items": self.ratings.n_items,
-                "candidates": len(self.ratings.rated_items),
-                "train": int(seen.by_person.sum()),
-                "validation": 0,
-                "test": int(seen.tested.sum()),
-                "scale": None if self._scale is None else [self._scale.low, self._scale.high],
-                "shards": len(self.shards.manifest["shards"]),
-                "parts": len(engine.borders) - 1,
-                "cold_users": seen.n_cold,
-                "cold_items": int(np.count_nonzero((seen.tested > 0) & (seen.by_item == 0))),
-            },
-            "interrupted": False,
-            "seconds": self.seconds,
-            "seconds_in_all": seconds_in_all,
-            "seconds_per_round": self.seconds / max(engine.round_number, 1),
-            "bytes_per_client_round": engine.bytes_per_client_round(),
+        data = {
+            "users": self.shards.n_people,
+            "train": int(seen.by_person.sum()),
+            "test": int(seen.tested.sum()),
+            "shards": len(self.shards.manifest["shards"]),
+            "parts": len(engine.borders) - 1,
+            "cold_users": seen.n_cold,
+            "cold_items": int(np.count_nonzero((seen.tested > 0) & (seen.by_item == 0))),
         }
-        return {**record, "verdict": verdict(record)}
+        return make_record(
+            settings,
+            engine,
+            self.ratings,
+            self._scale,
+            data,
+            metrics=metrics,
+            curve=[{"round": engine.round_number, **metrics}] if metrics else [],
+            baselines=baselines,
+            seconds=self.seconds,
+            seconds_in_all=seconds_in_all,
+        )
 
 
 def _as_it_is(part: ShardPart) -> ShardPart:

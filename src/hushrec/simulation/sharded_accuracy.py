@@ -54,14 +54,17 @@ class Accuracy:
 
         def product(biases: FloatArray) -> FloatArray:
             shared = self._crew.share(np.asarray(biases, np.float64).ravel())
-            return np.asarray(weights * biases.ravel() - sum(self._of_all(pull_of_people, shared)))
+            return np.asarray(weights * biases.ravel() - sum(self._of_all(left_side, shared)))
 
         right = sum(self._of_all(right_side, self._seen))
         system = LinearOperator((n_items, n_items), matvec=product, dtype=np.float64)
         scaled = LinearOperator((n_items, n_items), matvec=lambda vector: vector.ravel() / weights, dtype=np.float64)
         solution, failed = cg(system, right, rtol=1e-10, M=scaled)
         if failed:
-            raise ArithmeticError("conjugate gradients did not converge for the item biases of the bias model.")
+            raise ArithmeticError(
+                f"conjugate gradients must converge for the item biases of the bias model, but did not in {failed}"
+                " iterations. Train with --final, which measures nothing."
+            )
         return np.asarray(solution)
 
     def _of_all(self, function: Callable[..., Any], *arguments: Any, own: list[Any] | None = None) -> list[Any]:
@@ -76,17 +79,19 @@ class Accuracy:
 def right_side(worker: Any, seen: Seen) -> FloatArray:
     """Return this part's contribution to the right side of the linear system in `Accuracy.item_biases`.
 
-    For each item i it is the sum over raters u of d_ui − Σ_j d_uj / (n_u + λ), where d is a rating minus the mean.
+    For each item i it is the sum over raters u of d_ui − Σ_j d_uj / (n_u + λ), where d is a rating minus the mean, j
+    runs over the n_u items that u rated, and λ is `BIAS_PENALTY`. `seen` has counts and sums over all parts.
     """
     problem: AnyProblem = worker.part.load()
     residuals = problem.values - float(worker.part.scale.to_unit(seen.mean))
     return np.bincount(problem.items, residuals - _spread(problem, residuals), problem.n_items).astype(np.float64)
 
 
-def pull_of_people(worker: Any, biases: FloatArray) -> FloatArray:
-    """Return the part's contribution to the sum Σ_u Σ_j b_j / (n_u + λ) in `Accuracy.item_biases`, for each item.
+def left_side(worker: Any, biases: FloatArray) -> FloatArray:
+    """Return this part's contribution to the sum Σ_u Σ_j b_j / (n_u + λ) in `Accuracy.item_biases`, for each item.
 
-    u are the people of this part who rated the item, and j all items that u rated; b are the `biases`.
+    u runs over the people of this part who rated the item, and j over the n_u items that u rated. The b_j are the
+    `biases`, and λ is `BIAS_PENALTY`.
     """
     problem: AnyProblem = worker.part.load()
     return np.bincount(problem.items, _spread(problem, biases[problem.items]), problem.n_items).astype(np.float64)
@@ -111,8 +116,10 @@ def measure(
 ) -> dict[str, Any]:
     """Return one part's contribution to the test metrics, by name of the model ("model", "popularity", "bias", …).
 
-    For a model that predicts ratings it is Σ e², Σ |e| and the number of errors e, otherwise the ranks of test items.
-    `users` are this part's user vectors, `seen` holds counts and sums over all parts.
+    For a model that predicts ratings, a contribution is Σ e², Σ |e| and the number of test errors e. For a model that
+    ranks, it is the ranks of the test items among the candidate items, `among`. `biases` are the item biases of the
+    bias model. `among` is None for a model that predicts ratings, and `biases` is None for a model that ranks. `users`
+    are this part's user vectors, `seen` holds counts and sums over all parts.
     """
     part: ShardPart = worker.part
     problem, (who, items, values, held) = part.load(), part.read()

@@ -126,7 +126,11 @@ def settle_terms(
     seed: int = 0,
     **options: Any,
 ) -> Any:
-    """Return the terms of a run, given how many items each user rated; raise if a user's budget is impossible."""
+    """Return the terms of a run, given how many items each user rated. `options` are those of model and protocol.
+
+    Raise `ParameterError` if nobody can take part or an option is out of range, and its subclass `ImpossibleBudget` if
+    no selection probabilities meet the budget of a user.
+    """
     if len(protocols) not in (1, len(rated_counts)):
         raise ParameterError(
             f"protocols must hold one entry for all users or one for each of the {len(rated_counts)}, got"

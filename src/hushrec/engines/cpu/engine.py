@@ -13,7 +13,7 @@ vectors are updated from the sums of the reports.
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -135,8 +135,6 @@ class CpuEngine(BlockEngine):
     The list `recorded` has a dictionary for each round, which maps each user of `record_users` to the user's report.
     Users who report no item in a round are left out.
     """
-
-    name: ClassVar[str] = "cpu"
 
     def __init__(
         self,

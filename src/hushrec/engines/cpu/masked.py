@@ -7,7 +7,7 @@ rounding, the integers are identical (`hushrec.protocols.masked.device_table`).
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, ClassVar
+from typing import Any
 
 import numba
 import numpy as np
@@ -116,8 +116,6 @@ class MaskedPeople:
 
 class CpuMaskedEngine:
     """The engine `cpu` for the masked protocol. Engines that divide people into parts override `_add_people`."""
-
-    name: ClassVar[str] = "cpu"
 
     def __init__(self, problem: AnyProblem, *, remark: Remark | None = None) -> None:
         self.problem = problem

@@ -6,7 +6,6 @@ of an item is drawn as one normal vector with c times the variance. The selectio
 """
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -312,8 +311,6 @@ class GpuBatch:
 
 class GpuEngine(GradientEngine):
     """The engine `gpu` for one problem of a gradient protocol: a batch of one run."""
-
-    name: ClassVar[str] = "gpu"
 
     def __init__(self, problem: GradientProblem, *, device: str | None = None, remark: Remark | None = None) -> None:
         super().__init__(problem)

@@ -7,7 +7,7 @@ of a part after one round are an argument of its next round.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -72,8 +72,6 @@ def report(worker: GradientWorker, number: int, users: Rows, rho: FloatArray, ro
 
 class ShardedGradientEngine(BlockEngine):
     """The engine `cpu` for gradient protocols with the users divided into parts of one or more blocks."""
-
-    name: ClassVar[str] = "cpu"
 
     def __init__(
         self, problem: GradientProblem, crew: Crew, make_part: MakePart | None = None, *, remark: Remark | None = None

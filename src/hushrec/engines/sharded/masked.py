@@ -46,7 +46,6 @@ def sum_integers(
 class ShardedMaskedEngine(CpuMaskedEngine):
     """The engine `cpu` for the masked protocol with the people divided into parts, each run by a worker."""
 
-    name: ClassVar[str] = "cpu"
     users_of_parts: ClassVar[None] = None  # devices keep no vectors
 
     def __init__(

@@ -11,7 +11,7 @@ _SHARED: dict[str, Any] = {
         "cpu": "hushrec.engines.cpu.engine:CpuEngine",
         "gpu": "hushrec.engines.gpu.engine:GpuEngine",
         "reference": REFERENCE,
-        "ray": "hushrec.engines.ray.engine:RayGradientEngine",
+        "ray": "hushrec.engines.ray.engine:ray_engine",
     },
     "parts_engine": "hushrec.engines.sharded.gradient:ShardedGradientEngine",
     "quick_attacks": "hushrec.audit.quick:attack_reports",

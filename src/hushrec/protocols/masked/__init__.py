@@ -62,7 +62,7 @@ MASKED = Protocol(
     engines={
         "cpu": "hushrec.engines.cpu.masked:CpuMaskedEngine",
         "reference": REFERENCE,
-        "ray": "hushrec.engines.ray.engine:RayMaskedEngine",
+        "ray": "hushrec.engines.ray.engine:ray_engine",
     },
     parts_engine="hushrec.engines.sharded.masked:ShardedMaskedEngine",
     implementation="hushrec.protocols.masked.protocol:Masked",
