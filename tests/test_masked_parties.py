@@ -12,7 +12,7 @@ from hushrec import wire
 from hushrec.engines.cpu.masked import CpuMaskedEngine
 from hushrec.engines.reference import ReferenceEngine
 from hushrec.errors import LocalProtocolError, ParameterError, RemoteProtocolError
-from hushrec.messages import Address
+from hushrec.messages import Address, Envelope
 from hushrec.protocols import find_protocol
 from hushrec.protocols.masked.fleet_size import fleet_sentence
 from hushrec.protocols.masked.messages import MaskedTable
@@ -120,6 +120,25 @@ def test_secrets_are_not_kept_after_an_attempt() -> None:
     engine.absent = lambda address: {0} if address.phase == "unmask" else set()
     engine.run_round()
     assert all(len(client.private_state()["attempt"]) == 0 for client in engine.clients.values())
+
+
+def test_reports_of_every_phase_are_within_the_largest_size_that_a_server_reads() -> None:
+    """And that is not many times the longest one, so that a device cannot keep the server busy with decoding."""
+    engine, sizes = run_of(), []
+    for client in engine.clients.values():
+        honest = client.report
+
+        def report(address: Address, message: Any, draws: Any = None, own: Any = honest) -> Any:
+            made = own(address, message, draws)
+            sizes.append(len(wire.encode(Envelope(SIMULATED_RUN, *vars(address).values(), made))))
+            return made
+
+        client.report = report  # type: ignore[method-assign]
+    for _ in range(engine.problem.terms.max_rounds):
+        engine.run_round()
+    largest = engine.server.side.largest_report
+    assert len(sizes) == len(PHASES) * len(engine.clients) * engine.problem.terms.max_rounds
+    assert max(sizes) <= largest <= 1_000 + 2 * max(sizes)
 
 
 def test_runs_are_kept_and_restored_between_rounds() -> None:

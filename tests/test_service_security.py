@@ -195,6 +195,17 @@ def test_answers_to_other_rounds_are_refused(tmp_path: Path) -> None:
         assert live.monitor.refusals == 1  # of the device that was not asked; a healthy run has late reports too
 
 
+def test_a_report_is_kept_by_its_device_while_a_phase_is_closing(tmp_path: Path) -> None:
+    """The close may fail, and the phase stay open: the server asks for the same report again, and does not lose it."""
+    with live_server(tmp_path) as live, RawDevice(live) as one, RawDevice(live):
+        open_round(live)
+        live.rounds._is_closing = True
+        reply = one.report(make_body())
+        assert (reply.status_code, kind(reply), reply.headers["Retry-After"]) == (503, "busy", "1")
+        live.rounds._is_closing = False
+        assert one.report(make_body()).status_code == 200
+
+
 def test_a_body_that_is_too_long_is_refused_early(tmp_path: Path) -> None:
     """By its stated length, or as soon as a body without one has grown too long; signature or not."""
     with live_server(tmp_path) as live, RawDevice(live) as one:

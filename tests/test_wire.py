@@ -221,6 +221,16 @@ def test_a_tag_that_is_unknown_or_unexpected_is_refused_with_its_code() -> None:
     assert (refused.code, refused.status_hint) == ("wrong-type", 422)
 
 
+@pytest.mark.parametrize("depth", [2, 332, 5_000])
+def test_envelopes_inside_envelopes_are_refused(depth: int) -> None:
+    """However deep they are, the decoder does not follow them."""
+    body = BODIES["report"]
+    fields = msgspec.msgpack.decode(body)
+    for _ in range(depth - 1):
+        body = msgspec.msgpack.encode({**fields, "message": msgspec.Raw(body)})
+    assert refusal(body).code in ("wrong-type", "malformed")
+
+
 def test_every_type_has_a_size_that_both_sides_hold(everything: Everything) -> None:
     """A longer message is neither sent nor taken, whatever is in it."""
     long = replace(everything, raw=bytes(1_000))

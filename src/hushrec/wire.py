@@ -203,6 +203,10 @@ def _pack_any(message: Any) -> msgspec.Raw:
 
 def _unpack_any(body: msgspec.Raw) -> Any:
     kind = _kind_in(body)
+    if any(part.unpack is _unpack_any for part in _form(kind.message, kind.tag).parts.values()):
+        raise RemoteProtocolError(
+            f"a message of type {kind.tag} must not be inside another message.", code="wrong-type"
+        )
     form = _form(kind.message, kind.tag)
     return form.unpack(_decoded(body, form.struct, kind.tag))
 

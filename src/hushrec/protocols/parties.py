@@ -221,7 +221,7 @@ class ServerSide(ABC):
 
     @property
     def largest_report(self) -> int:
-        """The largest size of a report in the open phase, in bytes of its encoding, including its envelope."""
+        """The largest size of a report in any phase, in bytes of its encoding, including its envelope."""
         return LARGEST_TABLE
 
     @property

@@ -187,8 +187,8 @@ class Rounds(RunCopy):
                 "the report must name this server's run, but names another. Join this run first.", code="wrong-run"
             )
         if self._is_closing:
-            sentence = f"the phase is closing and takes no more reports ({address}). Fetch the inbox again."
-            raise Refusal(sentence, code="phase-closed", last_round=device.last_round)
+            sentence = f"the phase may be closing ({address}). Send the same report again."
+            raise Refusal(sentence, code="busy", retry_after=1)  # the phase stays open if the change cannot be stored
         try:
             self.server.check_asked(device.id, address)
         except RemoteProtocolError as error:

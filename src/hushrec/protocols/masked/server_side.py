@@ -29,8 +29,9 @@ from hushrec.protocols.masked.encoding import (
     split_table,
 )
 from hushrec.protocols.masked.learning import learning_of
-from hushrec.protocols.masked.messages import MaskedTable, announce
+from hushrec.protocols.masked.messages import COMMITMENTS_BYTES, SEALED_BYTES, MaskedTable, announce
 from hushrec.protocols.masked.secagg.roster import PublicKeys, device_name
+from hushrec.protocols.masked.secagg.shamir import SHARE_BYTES
 from hushrec.protocols.masked.server_round import EXPECTED, Phase, ServerRound
 from hushrec.protocols.masked.suspicion import Suspicion
 from hushrec.protocols.masked.table import published_digest
@@ -85,6 +86,13 @@ class MaskedServer(ServerSide):
     @property
     def fewest_devices(self) -> int:
         return self._terms.rules.smallest
+
+    @property
+    def largest_report(self) -> int:
+        rules, devices = self._terms.rules, self._terms.priced.cohort.devices
+        shares = rules.neighbours * (SEALED_BYTES + COMMITMENTS_BYTES)
+        table = 4 * max(self._terms.table_size(number + 1) for number in range(self._terms.max_rounds))
+        return 1_000 + max(shares + 10 * rules.neighbours, table, devices * (SHARE_BYTES + 10))
 
     @property
     def can_skip_rounds(self) -> bool:
