@@ -19,6 +19,7 @@ from measure import write_record
 from hushrec.budget.gaussian import Cohort, run_mu
 from hushrec.errors import AttemptFailed
 from hushrec.protocols.masked.encoding import add_share, code_block, encode_block
+from hushrec.protocols.masked.plan import Block
 from hushrec.protocols.masked.secagg import device as steps
 from hushrec.protocols.masked.secagg.roster import Roster, Rules, make_roster, survivors_text
 from hushrec.protocols.masked.secagg.server import recover_sum
@@ -106,7 +107,7 @@ def prepare(options: argparse.Namespace) -> Any:
     for sender in senders:
         drawn = sorted({0, *steps.draw_neighbours(rules, options.devices, sender, rng=rng)[: k - 1]})
         inbox[sender] = steps.seal_shares(secrets[sender], roster, sender, drawn, rules, rng=rng)[0].sealed
-    code = code_block(options.items * options.columns, 5.0, 0.4, mu=run_mu(8.0, 1e-6), cohort=cohort)
+    code = code_block(Block("table", (options.items * options.columns,), 5.0, 0.4), mu=run_mu(8.0, 1e-6), cohort=cohort)
     return world, code, rules, senders, inbox
 
 

@@ -13,10 +13,10 @@ from hushrec.errors import ParameterError, RemoteProtocolError
 from hushrec.models.audience_predictor import Audience, AudiencePredictor
 from hushrec.models.item_columns import item_columns
 from hushrec.protocols.masked.audience import plan as plans
-from hushrec.protocols.masked.audience.device import round_entries
 from hushrec.protocols.masked.audience.plan import choose_plan
 from hushrec.protocols.masked.audience.server import AudienceLearner
 from hushrec.protocols.masked.audience.table import AudienceTable
+from hushrec.protocols.masked.learning import learning_of
 from hushrec.protocols.masked.plan import AUDIENCE, COUNTS, MOMENTS
 from hushrec.protocols.masked.protocol import Masked
 from hushrec.simulation.results import load as load_run
@@ -132,12 +132,12 @@ def test_an_empty_profile_sends_exact_zeros_and_a_profile_is_a_set_of_items() ->
     problem = small_problem(epsilon=40.0)
     learner = AudienceLearner(problem.model.columns, problem.terms.priced.plan, N_USERS)
     for one in problem.terms.priced.plan.rounds:
-        entries = round_entries(one.blocks, learner.table(), np.empty(0, np.int64), np.empty(0))
+        entries = learning_of(problem.model).entries(one.blocks, learner.table(), np.empty(0, np.int64), np.empty(0))
         assert [own.values.shape for own in entries] == [(block.size,) for block in one.blocks]
         assert not any(own.values.any() for own in entries)
     for items in ([3, 3], [5, 3], [N_ITEMS], [-1]):
         with pytest.raises(ParameterError, match="profile"):
-            round_entries(one.blocks, learner.table(), np.array(items), np.ones(len(items)))
+            learning_of(problem.model).entries(one.blocks, learner.table(), np.array(items), np.ones(len(items)))
 
 
 @pytest.mark.parametrize(

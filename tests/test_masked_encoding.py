@@ -26,6 +26,7 @@ from hushrec.protocols.masked.encoding import (
     split_table,
 )
 from hushrec.protocols.masked.noise import discrete_gaussian
+from hushrec.protocols.masked.plan import Block
 from hushrec.protocols.masked.rounding import round_block
 from hushrec.randomness import SystemStream
 
@@ -175,22 +176,22 @@ def test_a_block_whose_integers_would_overflow_is_zeros() -> None:
 def test_a_cohort_sums_up_without_a_wrap(size: int, clip: float, share: float, epsilon: float, devices: int) -> None:
     """With n Δ + 10 √(nV) < 2³¹ no sum wraps; the code is fine enough for rounding to cost little."""
     cohort = Cohort(devices, survivors=0.9, corrupt=0.05 if devices > 2 else 0.0)
-    block = code_block(size, clip, share, mu=run_mu(epsilon, 1e-6), cohort=cohort)
+    block = code_block(Block("block", (size,), clip, share), mu=run_mu(epsilon, 1e-6), cohort=cohort)
     assert devices * math.sqrt(block.norm_squared) + 10 * math.sqrt(devices * block.share_variance) < 2**31
     assert block.clip_units <= math.sqrt(block.norm_squared) <= 1.25 * block.clip_units
-    finer = code_block(size, clip, share, mu=run_mu(epsilon, 1e-6), cohort=Cohort(1))
+    finer = code_block(Block("block", (size,), clip, share), mu=run_mu(epsilon, 1e-6), cohort=Cohort(1))
     assert finer.clip_units >= block.clip_units
 
 
 def test_a_cohort_that_is_too_large_for_32_bits_is_refused() -> None:
     """One sentence that names what must change."""
     with pytest.raises(ParameterError, match="devices"):
-        code_block(100_000, 5.0, 0.4, mu=1.5, cohort=Cohort(10**8))
+        code_block(Block("block", (100_000,), 5.0, 0.4), mu=1.5, cohort=Cohort(10**8))
 
 
 def test_without_a_budget_a_sum_is_exact() -> None:
     """ε = ∞: no noise, so three devices' whole numbers add up exactly, and the known variance is 0."""
-    block = code_block(3, 2.0**16, 0.5, mu=math.inf, cohort=Cohort(3))
+    block = code_block(Block("block", (3,), 2.0**16, 0.5), mu=math.inf, cohort=Cohort(3))
     assert (block.share_variance, block.grid) == (0, 1.0)
     tables = [add_share(block, np.array([n, -n, 7]), noise=SystemStream()) for n in (1, 20, 300)]
     decoded = decode_sum(block, np.sum(tables, axis=0, dtype=np.uint32), survivors=3)
@@ -201,7 +202,7 @@ def test_without_a_budget_a_sum_is_exact() -> None:
 def test_the_sum_of_a_cohort_has_the_stated_variance() -> None:
     """50 devices, 4,000 numbers: (decoded − true sum) has the noise's variance, plus at most that of rounding."""
     cohort = Cohort(50)
-    block = code_block(4000, 5.0, 0.5, mu=1.5, cohort=cohort)
+    block = code_block(Block("block", (4000,), 5.0, 0.5), mu=1.5, cohort=cohort)
     rng = np.random.default_rng(1)
     blocks = rng.normal(size=(50, 4000)) * 0.07
     tables = [
@@ -260,7 +261,7 @@ def test_the_price_is_reached_and_not_exceeded() -> None:
     For Gaussian noise the best statistic is the projection on the block; its two means differ by μ deviations.
     """
     cohort, runs = Cohort(6), 3000
-    block = code_block(25, 1.0, 1.0, mu=1.5, cohort=cohort)
+    block = code_block(Block("block", (25,), 1.0, 1.0), mu=1.5, cohort=cohort)
     values = np.full(25, 0.2)  # of norm 1, the clip
     projections = []
     for present in (1.0, 0.0):
@@ -276,7 +277,7 @@ def test_the_price_is_reached_and_not_exceeded() -> None:
 def test_a_sum_that_honest_devices_cannot_have_is_seen() -> None:
     """Ten devices at their clip are plausible, with noise; one table of random integers among them is not."""
     cohort = Cohort(10)
-    block = code_block(300, 5.0, 0.5, mu=1.5, cohort=cohort)
+    block = code_block(Block("block", (300,), 5.0, 0.5), mu=1.5, cohort=cohort)
     tables = [
         add_share(block, encode_block(block, np.full(300, 9.0), rounding=SystemStream()), noise=SystemStream())
         for _ in range(10)

@@ -12,8 +12,8 @@ from hushrec.errors import RemoteProtocolError
 from hushrec.models.gaussian_process import GaussianProcess
 from hushrec.models.item_columns import ItemColumns
 from hushrec.models.titles import title_rows
-from hushrec.protocols.masked.device import round_entries
 from hushrec.protocols.masked.encoding import code_block, encode_block, exact_norm_squared
+from hushrec.protocols.masked.learning import learning_of
 from hushrec.protocols.masked.plan import (
     AUDIENCE,
     BIAS,
@@ -52,7 +52,7 @@ ROUND = Round(
         Block(PRIOR, (prior_size(LENGTH),), 12.0, 0.1),
     )
 )
-CODES = [code_block(one.size, one.clip, one.share, mu=1.5, cohort=Cohort(100)) for one in ROUND.blocks]
+CODES = [code_block(one, mu=1.5, cohort=Cohort(100)) for one in ROUND.blocks]
 
 
 def arrays(rng: np.random.Generator) -> dict[str, Any]:
@@ -82,13 +82,13 @@ def test_no_hostile_table_lengthens_what_a_device_sends() -> None:
     for number in range(TABLES):
         table = PublicTable(**arrays(rng))
         taste = rng.choice(EXTREMES, (ITEMS, TASTE)) if number % 2 else rng.normal(size=(ITEMS, TASTE))
+        model = GaussianProcess(ItemColumns(taste, np.zeros((ITEMS, 0)), title_rows([""] * ITEMS)))
         items = np.sort(rng.permutation(ITEMS)[: rng.integers(1, ITEMS + 1)])
         values = rng.choice([1.0, 5.0, 3.3], len(items))
-        entries = round_entries(ROUND.blocks, table, taste, items, values)
+        entries = learning_of(model).entries(ROUND.blocks, table, items, values)
         rounding = SeededRandomness(number).stream(Purpose.TABLE_ROUNDING, 1)
         for code, own in zip(CODES, entries, strict=True):
             assert exact_norm_squared(encode_block(code, *own, rounding=rounding)) <= code.norm_squared
-        model = GaussianProcess(ItemColumns(taste, np.zeros((ITEMS, 0)), title_rows([""] * ITEMS)))
         users = np.zeros(len(items), np.int64)
         problem = make_problem(
             users, items, values, n_users=1, n_items=ITEMS, model=model, protocols=[Masked(8.0)], seed=number

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from hushrec.budget.accountants import TableAccountant
 from hushrec.budget.gaussian import Cohort, mu_of_epsilon, run_mu
 from hushrec.errors import ParameterError
 from hushrec.protocols.masked.plan import Block, make_plan
@@ -53,8 +54,10 @@ def test_a_reserve_pays_for_retries() -> None:
 def test_a_person_with_a_budget_of_their_own_pays_that() -> None:
     """With k = μ(1)/μ(8) all rounds cost ε = 1."""
     priced = price_plan(PLAN, epsilon=8, delta=1e-6, cohort=COHORT)
-    spent = priced.accountant(mu_of_epsilon(1, 1e-6) / mu_of_epsilon(8, 1e-6)).epsilon(1e-6)
-    assert spent == pytest.approx(1.0, rel=1e-3)
+    spent, fraction = TableAccountant(), mu_of_epsilon(1, 1e-6) / mu_of_epsilon(8, 1e-6)
+    for index in range(len(PLAN.rounds)):
+        spent.compose(priced.table_sent(index, fraction))
+    assert spent.epsilon(1e-6) == pytest.approx(1.0, rel=1e-3)
 
 
 def test_without_noise_the_statement_says_so() -> None:

@@ -12,7 +12,7 @@ from hushrec.errors import ParameterError, RemoteProtocolError
 from hushrec.models.gaussian_process import GaussianProcess
 from hushrec.models.item_columns import item_columns
 from hushrec.protocols.masked import plan as plans
-from hushrec.protocols.masked.device import round_entries
+from hushrec.protocols.masked.learning import learning_of
 from hushrec.protocols.masked.noise import discrete_gaussian
 from hushrec.protocols.masked.plan import Block, Round, choose_plan
 from hushrec.protocols.masked.protocol import Masked
@@ -153,7 +153,7 @@ def test_an_empty_profile_sends_exact_zeros() -> None:
     learner = GpLearner(problem.model.columns, problem.terms.priced.plan, N_USERS)
     nothing = np.empty(0, np.int64), np.empty(0)
     for one in problem.terms.priced.plan.rounds:
-        entries = round_entries(one.blocks, learner.table(), problem.model.columns.taste, *nothing)
+        entries = learning_of(problem.model).entries(one.blocks, learner.table(), *nothing)
         assert [own.values.shape for own in entries] == [(block.size,) for block in one.blocks]
         assert not any(own.values.any() for own in entries)
 
@@ -167,7 +167,7 @@ def test_a_device_refuses_a_profile_that_its_price_does_not_cover(items: list[in
     learner = GpLearner(problem.model.columns, problem.terms.priced.plan, N_USERS)
     first = problem.terms.priced.plan.rounds[0].blocks
     with pytest.raises(ParameterError, match="profile"):
-        round_entries(first, learner.table(), problem.model.columns.taste, np.array(items), np.array(values, float))
+        learning_of(problem.model).entries(first, learner.table(), np.array(items), np.array(values, float))
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_counts_of_a_device_are_ones_at_its_items() -> None:
     problem = small_problem()
     table = GpLearner(problem.model.columns, problem.terms.priced.plan, N_USERS).table()
     block = Block(plans.COUNTS, (N_ITEMS,), 4.0, 1.0)
-    (own,) = round_entries([block], table, problem.model.columns.taste, np.array([2, 9]), np.array([1.0, 5.0]))
+    (own,) = learning_of(problem.model).entries([block], table, np.array([2, 9]), np.array([1.0, 5.0]))
     assert own.values.tolist() == [1, 1]
     assert own.positions is not None
     assert own.positions.tolist() == [2, 9]

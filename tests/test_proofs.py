@@ -6,6 +6,7 @@ from pathlib import Path
 
 from hushrec.budget.gaussian import Cohort, default_delta, epsilon_of_mu, mu_of_epsilon, run_mu, zcdp_epsilon
 from hushrec.protocols.masked.encoding import code_block
+from hushrec.protocols.masked.plan import Block
 
 TESTS = Path(__file__).parent
 PAGE = (TESTS.parent / "docs" / "proofs.md").read_text("utf-8")
@@ -35,7 +36,7 @@ def test_the_numbers_on_the_page_are_computed() -> None:
 def exactness_row(devices: int, size: int) -> str:
     """What rounding, discrete noise and whole variances add to the noise of one block."""
     mu = run_mu(8.0, default_delta(devices))
-    code = code_block(size, 5.0, 0.4, mu=mu, cohort=Cohort(devices))
+    code = code_block(Block("block", (size,), 5.0, 0.4), mu=mu, cohort=Cohort(devices))
     inflation = math.sqrt(code.norm_squared) / code.clip_units - 1
     extra = math.sqrt(devices * code.share_variance) * code.grid / (5.0 / (mu * math.sqrt(0.4))) - 1
     return f"| {devices:,} | {size:,} | {code.clip_units:,} | {code.share_variance:,} | {inflation:.6f} | {extra:.6f} |"

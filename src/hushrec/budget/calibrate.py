@@ -193,7 +193,9 @@ def fake_error_bound(mean: float, deviation: float, epsilon_g: float) -> float:
     the densities of fake and real errors; an error outside [−α, α] is certainly a real one (docs/proofs.md).
     """
     if not (math.isfinite(mean) and 0 <= deviation < math.inf):
-        raise ParameterError("mean and deviation of the errors must be finite, and deviation must not be negative.")
+        raise ParameterError(
+            "mean and deviation of the errors, which are private, must be finite, and deviation not negative."
+        )
     if not epsilon_g >= 0:
         raise ParameterError(f"epsilon_g must be at least 0, got {epsilon_g}.")
     if epsilon_g == 0:

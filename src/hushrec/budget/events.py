@@ -64,7 +64,7 @@ class GradientsSent:
 
     def __post_init__(self) -> None:
         if not (self.n_gradients >= 0 and 0 <= self.rho < math.inf):
-            raise ParameterError("n_gradients and rho must be finite and not negative.")
+            raise ParameterError("n_gradients and rho, which are private, must be finite and not negative.")
         object.__setattr__(self, "n_gradients", int(self.n_gradients))
         object.__setattr__(self, "rho", float(self.rho))
 

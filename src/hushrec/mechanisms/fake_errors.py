@@ -29,7 +29,9 @@ def fake_errors(count: int, mean: float, deviation: float, bound: float, *, rng:
     Rejection sampling would need too many draws when the interval is narrow or far from the mean.
     """
     if not (math.isfinite(mean) and 0 <= deviation < math.inf and bound >= 0):
-        raise ParameterError("mean and deviation must be finite, and deviation and bound must not be negative.")
+        raise ParameterError(
+            "mean and deviation, which are private, must be finite, and deviation and bound not negative."
+        )
     if bound == 0 or abs(mean) >= 1e15 * deviation:
         return np.full(count, min(max(mean, -bound), bound))
     if bound == math.inf:

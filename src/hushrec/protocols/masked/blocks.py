@@ -46,11 +46,11 @@ def moment_entries(description):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def fill_products(vector, out):  # type: ignore[no-untyped-def]
     """Fill `out` with the upper triangle of the outer product vector vectorᵀ, row by row."""
-    place = 0
+    index = 0
     for k in range(len(vector)):
         for c in range(k, len(vector)):
-            out[place] = vector[k] * vector[c]
-            place += 1
+            out[index] = vector[k] * vector[c]
+            index += 1
 
 
 @njit(cache=True, nogil=True)
@@ -160,13 +160,13 @@ def prior_entries(mean, covariance):  # type: ignore[no-untyped-def]
     """
     length = len(mean)
     found = np.empty(length + length * (length + 1) // 2)
-    place = length
+    index = length
     for k in range(length):
         found[k] = 2.0 * mean[k]
         for c in range(k, length):
             moment = covariance[k, c] + mean[k] * mean[c]
-            found[place] = moment - 1.0 if k == c else moment * math.sqrt(2.0)
-            place += 1
+            found[index] = moment - 1.0 if k == c else moment * math.sqrt(2.0)
+            index += 1
     return found
 
 

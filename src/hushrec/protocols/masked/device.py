@@ -1,14 +1,13 @@
 """The device side of model `gp`: computes the blocks of a round from the public table and the person's ratings."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
-from hushrec.errors import ParameterError, RemoteProtocolError
 from hushrec.protocols.masked.constants import CONSTANTS
 from hushrec.protocols.masked.encoding import Entries
-from hushrec.protocols.masked.evaluation import NO_RATINGS, Held
+from hushrec.protocols.masked.evaluation import Held
 from hushrec.protocols.masked.plan import (
     AUDIENCE,
     BIAS,
@@ -21,17 +20,6 @@ from hushrec.protocols.masked.plan import (
     curvature_of,
 )
 from hushrec.protocols.masked.table import PublicTable
-from hushrec.scale import HIGHEST, LOWEST
-
-
-def check_profile(items: IntArray, values: FloatArray, n_items: int) -> None:
-    """Raise `ParameterError` unless items are distinct, ascending and in the catalogue, with one rating each."""
-    if len(items) != len(values) or np.any(np.diff(items) <= 0):
-        raise ParameterError("items of a profile must be distinct and in ascending order, with one rating each.")
-    if len(items) and not (items[0] >= 0 and items[-1] < n_items):
-        raise ParameterError(f"items of a profile must be at least 0 and below n_items = {n_items}.")
-    if not np.all((values >= LOWEST) & (values <= HIGHEST)):
-        raise ParameterError(f"values of a profile must be ratings from {LOWEST:g} to {HIGHEST:g}.")
 
 
 def item_block(block: Block, items: IntArray, entries: FloatArray, scores: FloatArray) -> dict[str, Entries]:
@@ -49,62 +37,54 @@ def item_block(block: Block, items: IntArray, entries: FloatArray, scores: Float
 
 
 def round_entries(
-    blocks: Sequence[Block],
+    blocks: Mapping[str, Block],
     table: PublicTable,
     taste_columns: FloatArray,
     items: IntArray,
     values: FloatArray,
-    held: Held = NO_RATINGS,
-) -> list[Entries]:
-    """Return this device's entries for each block of a round, before clipping and noise. They are private.
+    held: Held,
+) -> dict[str, Entries]:
+    """Return the entries of each block, by name, for a person who rated `items` with `values`.
 
     `taste_columns` has one row per item: public attributes that a person may like or dislike. `held` has the held-out
-    ratings, which only the evaluation block uses. A person without ratings gets exact zeros, without any computation.
+    ratings, which only the evaluation block uses.
     """
     from hushrec.models import gp  # compiled: imported where it is used
     from hushrec.protocols.masked import blocks as block_maths
 
-    check_profile(items, values, table.n_items)
-    if len(taste_columns) != table.n_items:
-        raise RemoteProtocolError(
-            f"taste columns must have one row for each of {table.n_items} items, got {len(taste_columns)}."
-        )
-    if len(items) == 0:
-        return [Entries(np.zeros(block.size)) for block in blocks]
-    names = {block.name: block for block in blocks}
     found: dict[str, Entries] = {}
 
     def add_items(name: str, own: FloatArray, weights: FloatArray, scores: FloatArray) -> None:
         entries = block_maths.item_entries(items, own, weights, scores)
-        found.update(item_block(names[name], items, entries, scores))
+        found.update(item_block(blocks[name], items, entries, scores))
 
     ones = np.ones(len(items))
-    if COUNTS in names:
+    if COUNTS in blocks:
         found[COUNTS] = Entries(ones, items)
-    if MOMENTS in names or AUDIENCE in names:
+    if MOMENTS in blocks or AUDIENCE in blocks:
         description = block_maths.describe(
             items, taste_columns, CONSTANTS.profile_spread, CONSTANTS.profile_offset, CONSTANTS.usual_log_profile
         )
-        if MOMENTS in names:
+        if MOMENTS in blocks:
             found[MOMENTS] = Entries(block_maths.moment_entries(description))
-        if AUDIENCE in names:
+        if AUDIENCE in blocks:
             scores = block_maths.audience_scores(
                 description, table.description_centre, table.description_map, CONSTANTS.audience_limit
             )
             add_items(AUDIENCE, ones, table.weights, scores)
-    if {BIAS, FACTORS, PRIOR, EVALUATION} & names.keys():
+    if {BIAS, FACTORS, PRIOR, EVALUATION} & blocks.keys():
         rows, residuals = table.rows[items], values - table.offsets[items]
         mean, covariance = gp.taste_posterior(rows, residuals, 1 / table.variances[items])
         left = gp.held_out_residuals(rows, residuals, mean, covariance)
-        if BIAS in names:
+        if BIAS in blocks:
             add_items(BIAS, left, table.weights, np.ones(1))
-        if FACTORS in names:
+        if FACTORS in blocks:
             scores = block_maths.factor_scores(mean, table.directions, CONSTANTS.factor_limit)
             add_items(FACTORS, left, table.factor_weights, scores)
-        if PRIOR in names:
+        if PRIOR in blocks:
             found[PRIOR] = Entries(block_maths.prior_entries(mean, covariance))
-        if EVALUATION in names:
+        if EVALUATION in blocks:
             unseen = held.values - table.offsets[held.items]
             level = block_maths.level_of(residuals)
             found[EVALUATION] = Entries(block_maths.evaluation_entries(table.rows[held.items], unseen, mean, level))
-    return [found[name] for name in names]
+    return found

@@ -46,11 +46,11 @@ def make_table(
     rounding = randomness.stream(Purpose.TABLE_ROUNDING, stream_number(round_number, attempt))
     noise = randomness.stream(Purpose.NOISE_SHARES, stream_number(round_number, attempt))
     parts = []
-    for place, code in enumerate(codes):
+    for index, code in enumerate(codes):
         integers = np.zeros(code.size, dtype=np.int64)
         if blocks is not None:
             limit = own_norm_squared(code.norm_squared, own)
-            integers = encode_block(code, *blocks[place], norm_squared=limit, rounding=rounding)
+            integers = encode_block(code, *blocks[index], norm_squared=limit, rounding=rounding)
         parts.append(add_share(code, integers, noise=noise))
     return np.concatenate(parts), after
 

@@ -27,6 +27,7 @@ from hushrec.budget.events import BlockSent
 from hushrec.budget.gaussian import Cohort, own_norm_squared, share_variance, summing_distance
 from hushrec.errors import ParameterError
 from hushrec.protocols.masked.noise import discrete_gaussian
+from hushrec.protocols.masked.plan import Block
 from hushrec.randomness import RandomStream
 
 Table = npt.NDArray[np.uint32]
@@ -65,12 +66,13 @@ class BlockCode:
         return BlockSent(own_norm_squared(self.norm_squared, fraction), self.share_variance, cohort.honest, distance)
 
 
-def code_block(size: int, clip: float, share: float, *, mu: float, cohort: Cohort) -> BlockCode:
+def code_block(block: Block, *, mu: float, cohort: Cohort) -> BlockCode:
     """Return the code of a block with the finest grid for which the sum over the whole cohort does not overflow.
 
-    The clip has at most 2¹⁶ grid units. `share` is the block's share of μ². Raise `ParameterError` if the block or the
+    The clip has at most 2¹⁶ grid units. Raise `ParameterError` if the block or the
     cohort is so large that rounding could increase the norm by more than a quarter.
     """
+    size, share = block.size, block.share
     coarse, fine = 0, FINEST_CLIP + 1  # `coarse` fits, `fine` does not
     while fine - coarse > 1:
         units = (coarse + fine) // 2
@@ -81,7 +83,7 @@ def code_block(size: int, clip: float, share: float, *, mu: float, cohort: Cohor
             f"cohort must have fewer than {cohort.devices} devices to add up blocks of {size} numbers modulo 2^32"
             " without overflow. Split the cohort."
         )
-    return BlockCode(size, float(clip), coarse, limit, share_variance(limit, mu, share, cohort))
+    return BlockCode(size, float(block.clip), coarse, limit, share_variance(limit, mu, share, cohort))
 
 
 def norm_bound(clip_units: float, size: int) -> int:

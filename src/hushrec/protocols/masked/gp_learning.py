@@ -1,6 +1,6 @@
 """The class through which the masked protocol uses model `gp`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from hushrec.models.predictor import Arrays
 from hushrec.protocols.masked.constants import CONSTANTS
 from hushrec.protocols.masked.device import round_entries
 from hushrec.protocols.masked.encoding import Entries
-from hushrec.protocols.masked.evaluation import NO_RATINGS, Held
+from hushrec.protocols.masked.evaluation import Held
 from hushrec.protocols.masked.fleet_size import fleet_sentence
 from hushrec.protocols.masked.learning import Learning
 from hushrec.protocols.masked.plan import Block, Plan, choose_plan, knows_attributes
@@ -35,9 +35,9 @@ class GpLearning(Learning):
     def choose_plan(self, devices: int, mu: float) -> Plan:
         return choose_plan(devices, self.columns.n_items, self.columns.taste.shape[1], mu)
 
-    def entries(
-        self, blocks: Sequence[Block], table: PublicTable, items: IntArray, values: FloatArray, held: Held = NO_RATINGS
-    ) -> list[Entries]:
+    def _entries(
+        self, blocks: Mapping[str, Block], table: PublicTable, items: IntArray, values: FloatArray, held: Held
+    ) -> dict[str, Entries]:
         return round_entries(blocks, table, self.columns.taste, items, values, held)
 
     def predictor(self, table: PublicTable, ratings: Ratings, *, final: bool) -> GaussianProcessPredictor:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
-from hushrec.errors import ParameterError
+from hushrec.errors import ParameterError, RemoteProtocolError
 from hushrec.models.gaussian_process import Ratings
 from hushrec.models.item_columns import ItemColumns
 from hushrec.models.predictor import Arrays, Predictor
@@ -18,6 +18,7 @@ from hushrec.protocols.masked.evaluation import NO_RATINGS, Held, Measured, meas
 from hushrec.protocols.masked.plan import EVALUATION, Block, Plan
 from hushrec.protocols.masked.price import PricedPlan
 from hushrec.protocols.masked.table import table_in
+from hushrec.scale import HIGHEST, LOWEST
 
 LEARNINGS = {
     "gp": "hushrec.protocols.masked.gp_learning:GpLearning",
@@ -100,6 +101,16 @@ class Learner(ABC, Generic[LearnedT]):
         self.measured = [Measured(*row) for row in state["measured"].tolist()]
 
 
+def check_profile(items: IntArray, values: FloatArray, n_items: int) -> None:
+    """Raise `ParameterError` unless items are distinct, ascending and in the catalogue, with one rating each."""
+    if len(items) != len(values) or np.any(np.diff(items) <= 0):
+        raise ParameterError("items of a profile must be distinct and in ascending order, with one rating each.")
+    if len(items) and not (items[0] >= 0 and items[-1] < n_items):
+        raise ParameterError(f"items of a profile must be at least 0 and below n_items = {n_items}.")
+    if not np.all((values >= LOWEST) & (values <= HIGHEST)):
+        raise ParameterError(f"values of a profile must be ratings from {LOWEST:g} to {HIGHEST:g}.")
+
+
 class Learning(ABC):
     """The functions of one model that devices, the server and the engines of the masked protocol call.
 
@@ -127,14 +138,29 @@ class Learning(ABC):
         """Return the public table from its arrays; raise `RemoteProtocolError` if they are missing or impossible."""
         return table_in(self.table, published)
 
-    @abstractmethod
     def entries(
         self, blocks: Sequence[Block], table: Any, items: IntArray, values: FloatArray, held: Held = NO_RATINGS
     ) -> list[Entries]:
         """Return a device's entries for each block of a round, before clipping and noise. They are private.
 
-        `held` has the held-out ratings, which are not in `values`; only an evaluation block uses them.
+        `held` has the held-out ratings, which are not in `values`; only an evaluation block uses them. A person without
+        ratings gets exact zeros, without any computation.
         """
+        check_profile(items, values, table.n_items)
+        if self.columns.n_items != table.n_items:
+            raise RemoteProtocolError(
+                f"the public table must have one row for each of {self.columns.n_items} items, got {table.n_items}."
+            )
+        if len(items) == 0:
+            return [Entries(np.zeros(block.size)) for block in blocks]
+        found = self._entries({block.name: block for block in blocks}, table, items, values, held)
+        return [found[block.name] for block in blocks]
+
+    @abstractmethod
+    def _entries(
+        self, blocks: Mapping[str, Block], table: Any, items: IntArray, values: FloatArray, held: Held
+    ) -> dict[str, Entries]:
+        """Return the entries of each block, by name, for a person with ratings."""
 
     @abstractmethod
     def predictor(self, table: Any, ratings: Ratings, *, final: bool) -> Predictor:

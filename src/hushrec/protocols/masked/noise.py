@@ -52,8 +52,8 @@ class DiscreteGaussian:
 
     def draw(self, size: int, /, *, rng: RandomStream) -> IntArray:
         total = np.zeros(size, dtype=np.int64)
-        for place, table in enumerate(self._tables):
-            total += RADIX**place * _invert(table, size, rng)
+        for digit, table in enumerate(self._tables):
+            total += RADIX**digit * _invert(table, size, rng)
         return total
 
 
@@ -99,10 +99,10 @@ def _invert(table: _Table, size: int, rng: RandomStream) -> IntArray:
     """
     words = np.frombuffer(rng.bytes(8 * size), dtype="<u8").astype(np.uint64)
     found = np.searchsorted(table.high, words, side="left").astype(np.int64)
-    for place in np.flatnonzero(table.high[np.minimum(found, len(table.high) - 1)] == words):
-        last = np.searchsorted(table.high, words[place], side="right")
+    for tie in np.flatnonzero(table.high[np.minimum(found, len(table.high) - 1)] == words):
+        last = np.searchsorted(table.high, words[tie], side="right")
         low = np.frombuffer(rng.bytes(24), dtype="<u8").tolist()
-        found[place] += sum(threshold <= low for threshold in table.low[found[place] : last].tolist())
+        found[tie] += sum(threshold <= low for threshold in table.low[found[tie] : last].tolist())
     return found + table.lowest
 
 

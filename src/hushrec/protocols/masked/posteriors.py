@@ -107,15 +107,15 @@ def _ridge_coefficients(gram, moments, ridges, intercept_ridge):  # type: ignore
         log_determinant = 0.0
         for k in range(width):
             log_determinant += 2.0 * np.log(factor[k, k])
-        for place in range(n_estimates):
-            solution = solve_factor(factor, np.ascontiguousarray(moments[:, place]))
+        for column in range(n_estimates):
+            solution = solve_factor(factor, np.ascontiguousarray(moments[:, column]))
             evidence = (width - 1) * np.log(ridge) - log_determinant
             for k in range(width):
-                evidence += moments[k, place] * solution[k]
-            if evidence > best[place]:
-                best[place] = evidence
+                evidence += moments[k, column] * solution[k]
+            if evidence > best[column]:
+                best[column] = evidence
                 for k in range(width):
-                    found[k, place] = solution[k]
+                    found[k, column] = solution[k]
     return found
 
 

@@ -1,7 +1,6 @@
 """The privacy price of a plan: the noise of each block, the cost of each round, and the budget of the run."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -71,14 +70,11 @@ class PricedPlan:
         """
         return TableSent(tuple(code.event(self.cohort, fraction) for code in self.codes[round_index]))
 
-    def accountant(self, fraction: float = 1.0) -> TableAccountant:
-        """Return an accountant with the cost of one table in every round, without repeated attempts.
-
-        `fraction` multiplies the largest norm of every block, as in `table_sent`.
-        """
+    def accountant(self) -> TableAccountant:
+        """Return an accountant with the cost of one table in every round, without repeated attempts."""
         accountant = TableAccountant()
         for index in range(len(self.codes)):
-            accountant.compose(self.table_sent(index, fraction))
+            accountant.compose(self.table_sent(index))
         return accountant
 
     def epsilon_if(self, honest: int, fraction: float = 1.0) -> float:
@@ -131,7 +127,7 @@ def price_plan(plan: Plan, *, epsilon: float, delta: float, cohort: Cohort, rese
     require_delta(delta, cohort.devices)
     require(0 <= reserve < 1, "reserve", "at least 0 and below 1", reserve)
     mu = run_mu(float(epsilon), delta) * math.sqrt(1 - reserve)
-    codes = tuple(tuple(_codes(one.blocks, mu, cohort)) for one in plan.rounds)
+    codes = tuple(tuple(code_block(block, mu=mu, cohort=cohort) for block in one.blocks) for one in plan.rounds)
     priced = PricedPlan(plan, codes, float(epsilon), delta, cohort, reserve)
     if priced.accountant().epsilon(delta) > epsilon * (1 + 1e-9):
         raise ParameterError(
@@ -140,7 +136,3 @@ def price_plan(plan: Plan, *, epsilon: float, delta: float, cohort: Cohort, rese
             " epsilon."
         )
     return priced
-
-
-def _codes(blocks: Sequence[Any], mu: float, cohort: Cohort) -> list[BlockCode]:
-    return [code_block(block.size, block.clip, block.share, mu=mu, cohort=cohort) for block in blocks]

@@ -34,12 +34,12 @@ def _rounded(values, uniforms, factor, out):  # type: ignore[no-untyped-def]
     The products are at most 2¹⁷ in absolute value, and the sum of their squares is at most 2³⁴, so nothing overflows.
     """
     squared = 0
-    for place in range(len(values)):
-        x = values[place] * factor
+    for index in range(len(values)):
+        x = values[index] * factor
         whole = math.floor(x)
-        if uniforms[place] < x - whole:
+        if uniforms[index] < x - whole:
             whole += 1
-        out[place] = whole
+        out[index] = whole
         squared += whole * whole
     return squared
 
@@ -48,8 +48,8 @@ def _rounded(values, uniforms, factor, out):  # type: ignore[no-untyped-def]
 def _truncated(values, factor, out):  # type: ignore[no-untyped-def]
     """Truncate values · factor toward zero into `out`, and return the squared norm of `out`."""
     squared = 0
-    for place in range(len(values)):
-        whole = int(values[place] * factor)
-        out[place] = whole
+    for index in range(len(values)):
+        whole = int(values[index] * factor)
+        out[index] = whole
         squared += whole * whole
     return squared

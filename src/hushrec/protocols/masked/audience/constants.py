@@ -17,9 +17,9 @@ COUNT_WEIGHT_POWER = (
 )
 
 # Scores
-AUDIENCE_WEIGHT, DENSITY_WEIGHT, PREFERENCE_WEIGHT = 0.15, 0.6, 0.5  # β, γ, θ
-CROWD_ITEMS = 5.0  # c, the weight of the population as a prior, in items
-KERNEL_LENGTH = 0.5  # length scale of the kernel over places
-AUDIENCE_PLACE, TASTE_PLACE, POPULARITY_PLACE = 1.2, 1.0, 0.3  # factors of the three parts of an item's place
+AUDIENCE_WEIGHT, DENSITY_WEIGHT, PREFERENCE_WEIGHT = 0.15, 0.6, 0.5  # β, γ, θ of the score in `models.audience`
+CROWD_ITEMS = 5.0  # c of that score: the weight of the population as a prior, in items
+KERNEL_LENGTH = 0.5  # length scale of the similarity of two items, in their coordinates
+AUDIENCE_SCALE, TASTE_SCALE, POPULARITY_SCALE = 1.2, 1.0, 0.3  # factors of the three parts of an item's coordinates
 AUDIENCE_FEATURE, TASTE_FEATURE, DETAIL_FEATURE, POPULARITY_FEATURE = 1.9, 0.8, 0.4, 0.3  # factors in the features
 MOST_FEATURES = 32  # features of largest variance that are kept; the others change no AUC by 0.0005

@@ -1,6 +1,6 @@
 """The class through which the masked protocol uses model `audience`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.models.audience import ItemTable
@@ -11,7 +11,7 @@ from hushrec.protocols.masked.audience.plan import choose_plan
 from hushrec.protocols.masked.audience.server import AudienceLearner
 from hushrec.protocols.masked.audience.table import DESCRIPTION_SHAPE, RANKING_SHAPE, AudienceTable
 from hushrec.protocols.masked.encoding import Entries
-from hushrec.protocols.masked.evaluation import NO_RATINGS, Held
+from hushrec.protocols.masked.evaluation import Held
 from hushrec.protocols.masked.learning import Learning
 from hushrec.protocols.masked.plan import Block, Plan
 
@@ -24,15 +24,10 @@ class AudienceLearning(Learning):
     def choose_plan(self, devices: int, mu: float) -> Plan:
         return choose_plan(devices, self.columns.n_items, self.columns.taste.shape[1], mu)
 
-    def entries(
-        self,
-        blocks: Sequence[Block],
-        table: AudienceTable,
-        items: IntArray,
-        values: FloatArray,
-        held: Held = NO_RATINGS,
-    ) -> list[Entries]:
-        return round_entries(blocks, table, items, values)
+    def _entries(
+        self, blocks: Mapping[str, Block], table: AudienceTable, items: IntArray, values: FloatArray, held: Held
+    ) -> dict[str, Entries]:
+        return round_entries(blocks, table, items)
 
     def predictor(self, table: AudienceTable, ratings: Ratings, *, final: bool) -> AudiencePredictor:
         return AudiencePredictor(

@@ -169,9 +169,9 @@ class AudienceLearner(Learner[Learned]):
 
         counts = learned.counts
         parts = [
-            constants.AUDIENCE_PLACE * learned.audiences,
-            constants.TASTE_PLACE * _unit(self.item_columns.taste, counts),
-            constants.POPULARITY_PLACE * self._popularity(learned),
+            constants.AUDIENCE_SCALE * learned.audiences,
+            constants.TASTE_SCALE * _unit(self.item_columns.taste, counts),
+            constants.POPULARITY_SCALE * self._popularity(learned),
         ]
         places = np.ascontiguousarray(np.concatenate(parts, axis=1).T / constants.KERNEL_LENGTH)
         crowd = item_density(counts, places)

@@ -66,8 +66,9 @@ def _rebuild_all(
 
     - an owner whose own shares give another secret than the one whose hash or public half it published,
     - the devices that `_liars` finds,
-    - if there are none of both kinds, and `smallest` devices replied, every owner of whose secret too few matching
-      shares were revealed. For an honest owner this has a probability of at most `LARGEST_FAILURE` (`choose_rules`).
+    - if there are none of both kinds, `most_corrupt` is not 0 and at least `smallest` devices replied: every owner of
+      whose secret too few matching shares were revealed. An honest owner is among them with a probability of at most
+      `LARGEST_FAILURE` (see `choose_rules`).
     """
     secrets: dict[int, bytes] = {}
     culprits: set[int] = set()
@@ -95,7 +96,7 @@ def _rebuild_all(
         culprits = set(drawn) - set(secrets)
     raise AttemptFailed(
         f"each secret must be rebuilt from {rules.threshold} shares that its owner committed to, but"
-        f" {len(drawn) - len(secrets)} of {len(drawn)} secrets cannot.",
+        f" {len(drawn) - len(secrets)} of {len(drawn)} secrets cannot be rebuilt.",
         frozenset(culprits),
     )
 
