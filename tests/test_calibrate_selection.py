@@ -217,10 +217,8 @@ def test_the_refusal_of_one_client_is_a_sentence() -> None:
     """What must hold, what was given, what to do; and nothing about how much was rated."""
     with pytest.raises(ImpossibleBudget) as refusal:
         calibrate_selection(85, 1682, 85.0, 4.0, 5.0)
-    assert str(refusal.value) == (
-        "epsilon_p must be at least 7.58751 for this epsilon_i and reports_per_client, got 5, which is too small. "
-        "Raise epsilon_p (2 epsilon_i always works) or lower epsilon_i."
-    )
+    assert all(part in str(refusal.value) for part in ("epsilon_p", "7.58751", "got 5", "epsilon_i"))
+    assert "85" not in str(refusal.value).replace("7.58751", "")
     assert refusal.value.smallest_epsilon_p == pytest.approx(7.5875093544)
 
 
@@ -228,7 +226,7 @@ def test_the_refusal_of_many_clients_counts_them_and_names_the_largest_need() ->
     """For arrays: how many are affected, and an epsilon_p that works for all."""
     n_rated = np.array([20, 85, 300])
     needs = np.array([smallest_epsilon_p(int(count), 1682, 85.0, 4.0) for count in n_rated])
-    with pytest.raises(ImpossibleBudget, match="too small for 2 of 3 devices") as refusal:
+    with pytest.raises(ImpossibleBudget, match=r"epsilon_p .* 2 of 3") as refusal:
         calibrate_selection(n_rated, 1682, 85.0, 4.0, float(np.sort(needs)[0]))
     assert refusal.value.smallest_epsilon_p == needs.max()
     calibrate_selection(n_rated, 1682, 85.0, 4.0, refusal.value.smallest_epsilon_p)

@@ -59,7 +59,7 @@ def test_rounds_appear_as_they_happen(browser: Any, tmp_path: Path) -> None:
         assert page.locator("#movers li").count() > 0
         page.click("summary")
         assert page.locator("#table tr").count() == 8
-        assert "any two profiles of up to 30 ratings" in page.inner_text("#asked")
+        assert "up to 30 ratings" in page.inner_text("#asked")
         assert page.complaints == []
     for device in devices:
         device.close()
@@ -74,10 +74,10 @@ def test_a_masked_run_shows_phases_attempts_cohorts_drop_outs_and_accuracy(brows
         page.wait_for_selector("#reports-note:has-text('Phase keys, 1 of 5, attempt 2.')")
         report(live, devices, "keys", 1, 2)
         page.wait_for_selector("#reports-note:has-text('Phase shares, 2 of 5, attempt 2. 10 devices have not')")
-        assert "2 cohorts of 5 devices continue; 0 had too few devices." in page.inner_text("#reports-note")
+        assert "2 cohorts of 5 devices" in page.inner_text("#reports-note")
         report(live, devices[:9], "shares", 1, 2)
         close_phase(live)
-        page.wait_for_selector("#reports-note:has-text('2 cohorts of 4 to 5 devices continue')")
+        page.wait_for_selector("#reports-note:has-text('2 cohorts of 4 to 5 devices')")
         for phase in PHASES[2:]:
             report(live, devices[:9], phase, 1, 2)
         page.wait_for_selector("#table tr", state="attached")
@@ -87,7 +87,7 @@ def test_a_masked_run_shows_phases_attempts_cohorts_drop_outs_and_accuracy(brows
         assert page.is_hidden("#accuracy")  # of so few devices nothing can be measured: the next line is a larger run's
         live.rounds.server.side.learner.measured.append(Measured(1, 0.93, 0.02, 0.97, 0.03))
         page.wait_for_selector("#accuracy-rows tr:has-text('0.930 ± 0.020')")
-        assert "Only sums of at least 4 tables are revealed." in page.inner_text("#asked")
+        assert "at least 4 tables" in page.inner_text("#asked")
         assert page.complaints == []
 
 

