@@ -66,6 +66,11 @@ class Client:
         return self._last.phase != self._phases[-1]
 
     @property
+    def is_first_phase(self) -> bool:
+        """Whether the last report of this device was its first one in an attempt."""
+        return self._last.phase == self._phases[0]
+
+    @property
     def has_attempts(self) -> bool:
         """Whether a round can be tried again: it has several phases, and devices may drop out between two of them."""
         return len(self._phases) > 1

@@ -5,7 +5,8 @@ A device deletes the secrets of its open attempt
 - with its last report in the attempt (`device_round.py`), or when it accepts the announcement of a later attempt;
 - when it refuses a message of the attempt (`Session.step`);
 - when the server refuses its request for the next message, or says that the attempt does not ask this device any more;
-- when the server's time limit has passed: with each message the server says how long the attempt may go on at most;
+- when the server's time limit has passed: with each message the server says how long the attempt may go on at most.
+  Whatever the server says, a device deletes them a day after its first report in the attempt;
 - when the person stops taking part, changes the key or leaves the run, and when the store turns out to be a copy.
 
 The time is checked when the store is opened and before every step. Without its secrets a device cannot report in the
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from hushrec.device.session import Session
 
 USUAL_SECONDS = 600  # for which the secrets are kept if the server names no time
-LONGEST_SECONDS = 86_400  # the longest time that a server may name
-_NAME = "attempt_until"  # of the time in the store, in Unix seconds
+LONGEST_SECONDS = 86_400  # the longest time for which the secrets are kept, from the first report in the attempt on
+_NAME = "attempt_until"  # of two times in the store, in Unix seconds: the end, and the latest end of the attempt
 
 
 def drop_out(session: "Session") -> None:
@@ -45,21 +46,25 @@ def drop_expired(session: "Session") -> None:
 
     If this time is more than `LONGEST_SECONDS` ahead, the clock was set back, and the device drops out as well.
     """
-    until = session.store.get_json(_NAME)
-    if until is not None and not 0 < until - time.time() <= LONGEST_SECONDS:
+    times = session.store.get_json(_NAME)
+    if times is not None and not 0 < times[0] - time.time() <= LONGEST_SECONDS:
         drop_out(session)
 
 
 def put_time(session: "Session", client: Client, seconds: int | None) -> None:
     """Store the time at which the secrets of the open attempt must be deleted; call only inside `Store.change`.
 
-    The time is `seconds` from now, as the server said, or `USUAL_SECONDS` from now if the server named none. It is also
-    stored with the attempt's last report, until the server has received that report. A protocol whose rounds have one
-    phase has no such secrets, and nothing is stored.
+    The time is `seconds` from now, as the server said, or `USUAL_SECONDS` from now if the server named none, but at
+    most `LONGEST_SECONDS` after the attempt's first report. It is also stored with the attempt's last report, until the
+    server has received that report. A protocol whose rounds have one phase has no such secrets, and nothing is stored.
     """
     if client.has_attempts:
-        kept = USUAL_SECONDS if seconds is None else min(seconds, LONGEST_SECONDS)
-        session.store.put_json(_NAME, time.time() + kept)
+        latest = time.time() + LONGEST_SECONDS if client.is_first_phase else session.store.get_json(_NAME)[1]
+        session.store.put_json(_NAME, [_until(seconds, latest), latest])
+
+
+def _until(seconds: int | None, latest: float) -> float:
+    return min(time.time() + (USUAL_SECONDS if seconds is None else seconds), latest)
 
 
 def extend(session: "Session", seconds: int | None) -> None:
@@ -68,6 +73,8 @@ def extend(session: "Session", seconds: int | None) -> None:
     Do nothing if no attempt is open, or if the server named no time. The stored time is replaced only by one that is
     more than a minute later, so that short polls do not write to the disk.
     """
-    if seconds and session.in_round and session.store.get_json(_NAME) < time.time() + seconds - 60:
-        with session.store.change():
-            put_time(session, session.client(), seconds)
+    if seconds and session.in_round:
+        until, latest = session.store.get_json(_NAME)
+        if until < _until(seconds, latest) - 60:
+            with session.store.change():
+                put_time(session, session.client(), seconds)

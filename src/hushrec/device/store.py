@@ -140,7 +140,7 @@ class Store:
         for name, value in self._rows("SELECT name, value FROM kept"):
             self.put(name, value)
         self.put_ratings(dict(self._rows("SELECT item, value FROM ratings")))
-        self.put_json("attempt_until", 0)  # it is not known how old an open attempt is
+        self.put_json("attempt_until", [0, 0])  # it is not known how old an open attempt is
         for table in ("kept", "ratings"):
             self._rows(f"DROP TABLE {table}")
 
