@@ -129,6 +129,26 @@ def test_a_device_downloads_the_public_table_once_and_again_only_when_its_hash_c
         devices[0].close()
 
 
+def test_a_device_whose_download_outlasts_the_round_reports_in_the_next_one(tmp_path: Path) -> None:
+    """The table that it gets is of a later round than the announcement: it is no sign of another table for the same."""
+    with joined(tmp_path, 6) as (live, devices):
+        play_round(live, devices)
+        wait_for_phase(live, Address(2, 1, "keys"))
+        slow, *others = devices
+        driver, job = slow._driver(), slow._session.step(5)
+        call = job.send(driver._make(next(job)))
+        assert call.request.target == "/v1/public"
+        report(live, others, "keys", 2)
+        close_phase(live)
+        for phase in PHASES[1:]:
+            report(live, others, phase, 2)
+        wait_for_phase(live, Address(3, 1, "keys"))
+        with pytest.raises(StopIteration) as end:
+            job.send(driver._make(call))
+        assert end.value.value == "no round"
+        report(live, devices, "keys", 3)
+
+
 def test_a_device_that_restarts_goes_on_and_its_file_holds_no_secret_afterwards(tmp_path: Path) -> None:
     """Its process ends after each phase; secrets are in the store while an attempt needs them, and gone after it."""
     with joined(tmp_path, 4, masked_settings(4, terms={"survivors": 1.0})) as (live, devices):

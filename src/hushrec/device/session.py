@@ -189,7 +189,9 @@ class Session:
         self._check_terms(envelope.run_id, terms)
         if terms is not None and terms.n_items > self.accepted.terms.n_items:
             yield from self.refresh_catalogue(terms.n_items)
-        yield from self._provide(envelope)
+        if not (yield from self._provide(envelope)):
+            open_attempt.drop_out(self)
+            return NO_ROUND
         is_open = self.client().is_open(envelope.address)
         try:
             has_report = self._prepare_report(envelope, reply.attempt_seconds)
@@ -218,26 +220,33 @@ class Session:
     def _provide(self, envelope: Envelope) -> Job:
         """Give the client the public table that a message refers to, from the store or else from the server.
 
-        The message is checked first: one that the device refuses cannot replace the public table.
+        The message is checked first: one that the device refuses cannot replace the public table. Return False if the
+        server has a later table, because the round ended while this device was asking for the table.
         """
         client, message = self.client(), envelope.message
         client.check_order(envelope.address)
         if not client.lacks(message):
-            return
+            return True
         kept = self.kept.public()
         if kept is not None:
             client.take_public(kept)
-        if kept is None or client.lacks(message):
-            yield from self.refresh_public()
-            if self.client().lacks(message):
-                raise RemoteProtocolError(
-                    "the server's public table must be the one that was announced, but its hash differs. The device"
-                    " sends no report."
-                )
+        if kept is not None and not client.lacks(message):
+            return True
+        if (yield from self.refresh_public()) >= envelope.round_number:
+            return False
+        if self.client().lacks(message):
+            raise RemoteProtocolError(
+                "the server's public table must be the one that was announced, but its hash differs. The device"
+                " sends no report."
+            )
+        return True
 
     def refresh_public(self) -> Job:
+        """Fetch and store the public table; return the number of the round after which it was published."""
         body = expect((yield Call(_PUBLIC, signed=False, largest=LARGEST_TABLE + SMALL_REPLY)), 200)
-        yield from self._take_public(wire.decode(body, Public))
+        public = wire.decode(body, Public)
+        yield from self._take_public(public)
+        return public.round_number
 
     def look_at_public(self) -> Job:
         """Try to fetch and store the public table, so that a new device can recommend at once if the run has begun.
