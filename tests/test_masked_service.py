@@ -347,6 +347,21 @@ def test_a_server_with_another_key_is_not_believed(tmp_path: Path) -> None:
         assert len(devices[0]._session.kept.private_state()["attempt"]) == 0
 
 
+def test_a_table_of_zeros_is_shown_as_sent(tmp_path: Path) -> None:
+    """A person without ratings sends a table as others do, and the page shows it."""
+    with joined(tmp_path, 4, masked_settings(4, terms={"survivors": 1.0})) as (live, devices):
+        for item in devices[0].ratings():
+            devices[0].remove_rating(item)
+        for phase in PHASES[:3]:
+            report(live, devices, phase)
+        assert tables_of(devices) == [0, 1, 1, 1]
+        left = client_of(devices[0]).get("/api/sent").json()["table"]
+        assert "Round 1: 24 integers" in left[0]
+        sent = devices[0].sent()
+        assert sent is not None
+        assert [list(one.arrays) for one in sent.reports] == [[]]
+
+
 def test_the_page_shows_a_masked_run_in_its_own_words(tmp_path: Path) -> None:
     """Levels below the run's budget, a change in between, what left as random numbers, and the ledger."""
     with joined(tmp_path, 4, masked_settings(4, terms={"survivors": 1.0})) as (live, devices):

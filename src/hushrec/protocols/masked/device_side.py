@@ -18,7 +18,7 @@ from hushrec.protocols.masked.device_table import affordable_fraction, make_tabl
 from hushrec.protocols.masked.encoding import Entries
 from hushrec.protocols.masked.evaluation import NO_RATINGS, Held, is_held_out
 from hushrec.protocols.masked.learning import learning_of
-from hushrec.protocols.masked.messages import Announcement, Partners
+from hushrec.protocols.masked.messages import Announcement, MaskedTable, Partners
 from hushrec.protocols.masked.secagg.primitives import Table
 from hushrec.protocols.masked.secagg.roster import device_name
 from hushrec.protocols.masked.table import published_digest
@@ -89,7 +89,8 @@ class MaskedDevice(DeviceSide):
                 f"message must be for the round and attempt of its envelope, {address}, got {device.place}."
                 " The device sends no report."
             )
-        return Report(reply, make_state(device.state, spent), events, shown={} if events else None)
+        shown: State | None = {} if isinstance(reply, MaskedTable) else None  # even if the table is zeros
+        return Report(reply, make_state(device.state, spent), events, shown=shown)
 
     def _table(
         self, private: Private, round_number: int, attempt: int

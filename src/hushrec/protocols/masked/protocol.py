@@ -115,6 +115,7 @@ class Masked(ConfiguredProtocol):
         return [
             f"Round {round_number}: {len(numbers):,} integers, such as {', '.join(map(str, numbers[:6]))}.",
             "They are your clipped numbers plus noise and masks, and look random to anyone who reads them.",
+            "Without ratings, or when your budget is used up, zeros take the place of your numbers.",
             f"The server adds up the reports of at least {terms.rules.smallest:,} devices, and the masks cancel.",
             "It sees only the sum: how often each item was rated and how it was liked, with the noise of all devices.",
             "Your budget limits how much this sum can reveal about you.",
