@@ -143,10 +143,10 @@ def allow_run(protocol: ConfiguredProtocol, terms: Any, ledger: Ledger, spent: M
 
 @contextlib.contextmanager
 def consent(what: str) -> Iterator[None]:
-    """Return a context manager that adds to a `BudgetExceeded` the present limit and how to raise it.
+    """Return a context manager that adds the person's limit, and how to raise it, to a `BudgetExceeded`.
 
-    The message begins with `what`, such as "the next report needs". An error that does not say how much is needed
-    passes unchanged.
+    The new message begins with `what`, such as "the next report needs". An error that does not say how much budget is
+    needed passes unchanged.
     """
     try:
         yield

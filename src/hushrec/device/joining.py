@@ -240,5 +240,4 @@ def follow(session: "Session") -> Job:
 
 
 def _is_next(session: "Session", offer: Offer, accepted: Offer) -> bool:
-    """Return whether an offer is for a later run of the same server."""
     return offer.follows(accepted) and offer.run_id not in (session.store.get_json("past_runs") or [])

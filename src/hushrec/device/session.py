@@ -159,9 +159,9 @@ class Session:
     def step(self, wait: float = 0) -> Job:
         """Report in the open phase, waiting up to `wait` seconds for one; return the outcome.
 
-        The outcome is "reported", "no round", "refused" or "run over".
-        A refused message of an open attempt ends only that attempt ("refused"), because other devices can cause it.
-        If the device refuses an announcement, terms or a public table, which are the server's alone, this raises.
+        The outcome is "reported", "no round", "refused" or "run over". It is "refused" if this device refuses a message
+        inside an attempt: then only the attempt ends for the device, because other devices may be the cause. If the
+        device refuses an announcement, terms or a public table, which the server alone makes, this raises.
         """
         self._refuse_copies()
         open_attempt.drop_expired(self)

@@ -73,7 +73,6 @@ class Store:
 
     @contextlib.contextmanager
     def _reachable(self) -> Iterator[None]:
-        """Convert errors of the file system to `StorageError`."""
         try:
             yield
         except OSError as error:

@@ -1,7 +1,7 @@
 """Admission of signed requests when several worker processes share a PostgreSQL database.
 
 A worker checks the signature of a request; the database then checks the device's key, the nonce (against replays) and
-the request rate. Meanwhile the devices' rows are locked, so that two workers never both admit the same request. They
+the request rate. Meanwhile the devices' rows are locked, so that two workers never both admit the same request. Rows
 are locked in the order of ids, so that workers do not deadlock. The commit does not wait for the disk: after a crash of
 the database's machine, the last requests could be replayed once, as after a restart of a single server. Reports are not
 affected, because each report is stored durably together with its nonce.
@@ -48,10 +48,7 @@ class Bucket:
 
 @dataclass(frozen=True)
 class Visit:
-    """A device's request with a valid signature, which `admit` checks against the database.
-
-    `heard` is the round that was open at the request, or else the latest that had ended; `seen` is the time.
-    """
+    """A device's request with a valid signature, which `admit` checks against the database."""
 
     device: str
     public_key: bytes = field(repr=False)  # the key with which the worker checked the signature

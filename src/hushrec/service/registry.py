@@ -8,9 +8,10 @@ import hashlib
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
@@ -75,6 +76,7 @@ class Registry:
     ) -> None:
         self._storage = storage
         self._limits = limits
+        self._admit = partial(admit, limits=limits)
         self._run_id = run_id
         self._open_enrolment = open_enrolment
         self._clock = clock
@@ -202,9 +204,6 @@ class Registry:
         admitted: Admitted = await self._storage.write_together(self._admit, visit)
         device.last_round = max(device.last_round, admitted.last_round)
         return admitted
-
-    def _admit(self, connection: sa.Connection, visits: Sequence[Visit]) -> list[Admitted | Refusal]:
-        return admit(connection, visits, self._limits)
 
     # Joining and leaving ---------------------------------------------------------------------------------------
 

@@ -354,10 +354,10 @@ class Rounds(RunCopy):
     async def _write(
         self, offer: Offer, server: Server, change: Callable[[sa.Connection], int], *, scrub: bool = False
     ) -> bool:
-        """Store a run that has moved on to `offer` and `server`; return False if another worker changed it first.
+        """Run `change`, which stores the run with `offer` and `server`, and use both from now on; return True.
 
-        `change` writes the run's row and returns its new version. While another worker opens or closes a phase,
-        nothing changes now, and a notification follows.
+        Return False if another worker has changed the run, whose change is used instead, or is just opening or closing
+        a phase; then a notification follows. `change` returns the new version of the run's row.
         """
         known = self._stored
 

@@ -217,7 +217,7 @@ class Storage:
 def _group(write: _Write | None) -> object:
     """Return a key; adjacent queued writes with equal keys share a transaction.
 
-    A write with an argument shares it with other writes of the same function `work`; any other write is alone.
+    A write with an argument shares its transaction with writes of the same function `work`; any other write is alone.
     """
     return write if write is None or write.argument is None else write.work
 

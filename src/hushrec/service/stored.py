@@ -151,7 +151,6 @@ def update_run(connection: sa.Connection, **values: Any) -> int:
 
 
 def _notify(connection: sa.Connection) -> None:
-    """Notify all workers, when this transaction commits, that the run's row has changed."""
     if is_shared(connection):
         connection.execute(sa.text(f"NOTIFY {CHANNEL}"))
 
