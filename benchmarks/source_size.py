@@ -25,7 +25,7 @@ FEATURES = {  # patterns below src/hushrec; a file belongs to the first feature 
         "data/streamed.py", "cli/cluster.py",
     ],
     "several workers, PostgreSQL, certificates": [
-        "service/workers.py", "service/sharing.py", "service/partial_sums.py", "service/run_copy.py",
+        "service/workers.py", "service/partial_sums.py", "service/run_copy.py",
         "service/admission.py", "service/connections.py", "service/certificates.py",
     ],
     "capacity planning": ["capacity.py", "cli/capacity.py"],

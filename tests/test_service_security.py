@@ -209,7 +209,7 @@ def test_a_report_is_kept_by_its_device_while_a_phase_is_closing(tmp_path: Path)
 def test_a_body_that_is_too_long_is_refused_early(tmp_path: Path) -> None:
     """By its stated length, or as soon as a body without one has grown too long; signature or not."""
     with live_server(tmp_path) as live, RawDevice(live) as one:
-        largest = live.rounds.largest_body
+        largest = live.rounds.server.side.largest_report
         assert kind(one.report(bytes(largest + 1))) == "too-large"
 
         def endless() -> Any:

@@ -180,7 +180,8 @@ class Session:
         if reply.code == "run-over":
             if self.keep_public:
                 yield from self.refresh_public()
-                yield from self._look_for_items()
+                while self.client().side.predicts_new_items and (yield from self._append_page()):
+                    self.forget_client()  # items joined the catalogue, which this device can predict without a round
                 with self.store.change():
                     self.store.put("over", b"1")
             return RUN_OVER
@@ -387,11 +388,6 @@ class Session:
             with self.store.change():
                 self.store.append_items(known, page.ids, page.titles, page.attributes)
         return len(page.ids)
-
-    def _look_for_items(self) -> Job:
-        """Fetch items that joined the catalogue during the run, if the model can predict such items without a round."""
-        while self.client().side.predicts_new_items and (yield from self._append_page()):
-            self.forget_client()
 
     # The state machine -----------------------------------------------------------------------------------------
 

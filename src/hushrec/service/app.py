@@ -29,7 +29,6 @@ from hushrec.service.problems import MEDIA_TYPE, Refusal
 from hushrec.service.requests import Download, Service, target_of
 from hushrec.service.rounds import Rounds, parse_last_report
 from hushrec.service.settings import LimitSettings
-from hushrec.service.sharing import listen
 from hushrec.service.storage import Storage
 
 LARGEST_SMALL_BODY = 10_000  # bytes of an enrolment or a new key
@@ -43,7 +42,7 @@ def make_app(storage: Storage, rounds: Rounds, monitor: Monitor, limits: LimitSe
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         tasks = [asyncio.create_task(rounds.run_schedule())]
         if storage.is_shared:
-            tasks.append(asyncio.create_task(listen(storage.libpq_address, rounds.wake)))
+            tasks.append(asyncio.create_task(storage.listen(rounds.wake)))
         yield
         for task in tasks:
             task.cancel()
@@ -194,7 +193,7 @@ def _add_rounds(router: APIRouter, service: Service) -> None:
         """Store a device's report of one phase. The reply comes when the report is durable; a retry is harmless."""
         started = time.perf_counter()
         with service.reporting(request):
-            device, credentials, told = await service.signed(request, rounds.largest_body)
+            device, credentials, told = await service.signed(request, rounds.server.side.largest_report)
             receipt = await rounds.report(device, credentials.nonce, told)
         service.monitor.reported(time.perf_counter() - started, repeated=receipt.repeated)
         return Response(wire.encode(receipt), media_type=wire.MEDIA_TYPE)

@@ -70,7 +70,12 @@ def self_signed(folder: Path, names: Sequence[str]) -> tuple[Path, Path, Path]:
             f" and {authority_key}, start again, and give every device the new authority with --ca."
         )
     certificate, key = folder / "server.pem", folder / "server-key.pem"
-    _sign(issuer, secret, names, certificate, key)
+    extensions = [
+        (x509.SubjectAlternativeName([_name_of(name) for name in names]), False),
+        (x509.BasicConstraints(ca=False, path_length=None), True),
+        (x509.AuthorityKeyIdentifier.from_issuer_public_key(secret.public_key()), False),
+    ]
+    _issue("hushrec server", CERTIFICATE_DAYS, extensions, certificate, key, (issuer, secret))
     return authority, certificate, key
 
 
@@ -98,50 +103,38 @@ def _own_names() -> list[str]:
 
 
 def _make_authority(certificate: Path, key: Path) -> None:
-    secret = ec.generate_private_key(ec.SECP256R1())
     usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)  # signs certificates and lists
-    built = (
-        _builder("hushrec authority", secret.public_key(), AUTHORITY_DAYS)
-        .issuer_name(_subject("hushrec authority"))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(usage, critical=True)
-    )
-    _write(built.sign(secret, hashes.SHA256()), secret, certificate, key)
+    extensions = [(x509.BasicConstraints(ca=True, path_length=0), True), (usage, True)]
+    _issue("hushrec authority", AUTHORITY_DAYS, extensions, certificate, key)
 
 
-def _sign(
-    issuer: x509.Certificate, secret: ec.EllipticCurvePrivateKey, names: Sequence[str], certificate: Path, key: Path
+def _issue(
+    name: str,
+    days: int,
+    extensions: Sequence[tuple[x509.ExtensionType, bool]],
+    certificate: Path,
+    key: Path,
+    issuer: tuple[x509.Certificate, ec.EllipticCurvePrivateKey] | None = None,
 ) -> None:
-    """Generate a key; write it, and a certificate for `names` signed with `secret`, the key of `issuer`."""
-    own = ec.generate_private_key(ec.SECP256R1())
-    authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(secret.public_key())
-    built = (
-        _builder("hushrec server", own.public_key(), CERTIFICATE_DAYS)
-        .issuer_name(issuer.subject)
-        .add_extension(x509.SubjectAlternativeName([_name_of(name) for name in names]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(authority, critical=False)
-    )
-    _write(built.sign(secret, hashes.SHA256()), own, certificate, key)
+    """Generate a key; write it, and a certificate signed by `issuer` (certificate, key), or else by the key itself.
 
-
-def _subject(name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-
-
-def _builder(name: str, public_key: ec.EllipticCurvePublicKey, days: int) -> x509.CertificateBuilder:
-    return (
+    `extensions` are pairs (extension, whether it is critical).
+    """
+    secret = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    builder = (
         x509.CertificateBuilder()
-        .subject_name(_subject(name))
-        .public_key(public_key)
+        .subject_name(subject)
+        .issuer_name(subject if issuer is None else issuer[0].subject)
+        .public_key(secret.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(_now() - _CLOCK_SKEW)
         .not_valid_after(_now() + datetime.timedelta(days=days))
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(secret.public_key()), critical=False)
     )
-
-
-def _write(built: x509.Certificate, secret: ec.EllipticCurvePrivateKey, certificate: Path, key: Path) -> None:
+    for extension, critical in extensions:
+        builder = builder.add_extension(extension, critical)
+    built = builder.sign(secret if issuer is None else issuer[1], hashes.SHA256())
     pem = serialization.Encoding.PEM
     write_secret(key, secret.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()))
     certificate.write_bytes(built.public_bytes(pem))

@@ -44,7 +44,7 @@ class Connections:
             try:
                 await app(scope, receive, send)
             finally:
-                connection.end_reply()
+                connection.is_replying = False
 
         return serve
 
@@ -55,7 +55,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, inner: asyncio.Protocol, connections: Connections) -> None:
         self._inner = inner
         self._connections = connections
-        self._is_replying = False
+        self.is_replying = False
         self._awaited_head: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
 
@@ -68,7 +68,7 @@ class Connection(asyncio.Protocol):
         self._await_head()
 
     def data_received(self, data: bytes) -> None:
-        if self._awaited_head is None and not self._is_replying:
+        if self._awaited_head is None and not self.is_replying:
             self._await_head()
         self._inner.data_received(data)
 
@@ -77,12 +77,9 @@ class Connection(asyncio.Protocol):
 
     def begin_reply(self) -> None:
         """Stop the time limit for the request's head, which has arrived completely."""
-        self._is_replying = True
+        self.is_replying = True
         _cancel(self._awaited_head)
         self._awaited_head = None
-
-    def end_reply(self) -> None:
-        self._is_replying = False
 
     def pause_writing(self) -> None:
         """Start the time limit for a client that does not read its reply."""

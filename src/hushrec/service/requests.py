@@ -76,7 +76,7 @@ class Service:
         """
         device = signing.parse_header(request.headers.get("authorization")).device
         declared = request.headers.get("content-length", "")
-        size = int(declared) if declared.isdecimal() else self.rounds.largest_body
+        size = int(declared) if declared.isdecimal() else self.rounds.server.side.largest_report
         full = max(self._sending.total(), self.storage.waiting) >= self.limits.waiting_reports
         if full or (self._bytes and self._bytes + size > self.limits.waiting_megabytes * 10**6):
             raise _busy()

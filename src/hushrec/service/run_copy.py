@@ -28,9 +28,8 @@ from hushrec.service.problems import Refusal
 from hushrec.service.registry import Device, Registry
 from hushrec.service.schema import run
 from hushrec.service.settings import Settings
-from hushrec.service.sharing import read_news
 from hushrec.service.storage import Storage
-from hushrec.service.stored import Stored, load_run
+from hushrec.service.stored import Stored, load_run, read_news
 from hushrec.signing import Request
 
 RESUMED_SECONDS = 60.0  # an open phase stays open at least this long after a restart, so that devices can reconnect
@@ -155,10 +154,6 @@ class RunCopy:
             return 0
         left = max(0.0, self.deadline_seconds - self.elapsed)
         return math.ceil(left + self.deadline_seconds + RESUMED_SECONDS)
-
-    @property
-    def largest_body(self) -> int:
-        return int(self.server.side.largest_report)
 
     @property
     def public(self) -> Arrays:

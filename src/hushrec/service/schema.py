@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from hushrec.errors import StorageError
 
+CHANNEL = "hushrec"  # of the PostgreSQL notifications of a changed run
 ACTIVE, LEFT, REVOKED = "active", "left", "revoked"  # states of a device
 ASKED = "asked"  # state of a device that took part in the previous run and has not yet agreed to this one
 

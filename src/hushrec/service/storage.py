@@ -27,10 +27,11 @@ from sqlalchemy.exc import OperationalError, SQLAlchemyError
 from hushrec.errors import StorageError
 from hushrec.service.partial_sums import add_to_partial_sums
 from hushrec.service.reports import NewReport, store_reports
-from hushrec.service.schema import is_shared, migrate
+from hushrec.service.schema import CHANNEL, is_shared, migrate
 
 MOST_PER_COMMIT = 512
 LOCK_TIMEOUT_SECONDS = 5
+RETRY_SECONDS = 1.0  # until a broken connection for notifications is opened again
 _PG_LOCK = 0x68757368
 _PG_LOCK_NOT_AVAILABLE = "55P03"
 _PG_SETTINGS = {"tcp_keepalives_idle": 30, "tcp_keepalives_interval": 10, "tcp_keepalives_count": 3}
@@ -87,10 +88,22 @@ class Storage:
         self._thread = threading.Thread(target=self._write_all, name="hushrec-writer", daemon=True)
         self._thread.start()
 
-    @property
-    def libpq_address(self) -> str:
-        """The address of a PostgreSQL database in the form that libpq accepts."""
-        return self._url.set(drivername="postgresql").render_as_string(hide_password=False)
+    async def listen(self, heard: Callable[[], None]) -> None:
+        """Call `heard` after each notification of the PostgreSQL database, until the task is cancelled.
+
+        The method uses a connection of its own, and opens it again if it breaks.
+        """
+        import psycopg
+
+        address = self._url.set(drivername="postgresql").render_as_string(hide_password=False)
+        while True:
+            with contextlib.suppress(psycopg.Error):
+                async with await psycopg.AsyncConnection.connect(address, autocommit=True) as connection:
+                    await connection.execute(f"LISTEN {CHANNEL}")
+                    heard()
+                    async for _ in connection.notifies():
+                        heard()
+            await asyncio.sleep(RETRY_SECONDS)
 
     @property
     def waiting(self) -> int:

@@ -5,7 +5,8 @@ open round is restored from the stored state and from the reports of the open at
 ends. Every change of the run's row locks the row, increments its `version` and notifies all workers (`NOTIFY`).
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -13,17 +14,16 @@ import sqlalchemy as sa
 
 from hushrec.arrays import pack_arrays, unpack_arrays
 from hushrec.errors import StorageError
-from hushrec.messages import Offer
+from hushrec.messages import Address, Offer
 from hushrec.offers import make_run_model, protocol_of
 from hushrec.protocols.parties import State
 from hushrec.server import Server, Stage
-from hushrec.service.catalogue import read_attributes, read_entries
+from hushrec.service.catalogue import Entry, read_attributes, read_entries
 from hushrec.service.partial_sums import read_given
 from hushrec.service.reports import read_digests
-from hushrec.service.schema import is_shared, run
+from hushrec.service.schema import CHANNEL, devices, is_shared, run
 from hushrec.wire import decode, encode
 
-CHANNEL = "hushrec"  # of the PostgreSQL notifications
 _CLOSING = 0x68757369  # key of the advisory lock that is held while a phase opens or closes
 
 
@@ -124,6 +124,34 @@ def _close_until(connection: sa.Connection, server: Server, phase: str) -> None:
                 "the stored reports of a closed phase must be those with which it was closed, but they have changed."
                 " Restore the database from a backup."
             )
+
+
+@dataclass(frozen=True)
+class News:
+    """The changes that all workers stored since the asking worker's last read."""
+
+    since: int  # the id of the first transaction whose changes the next read must ask for
+    version: int  # the present `version` of the run's row, which counts its changes
+    devices: Sequence[Mapping[str, Any]] = field(repr=False)  # changed rows of the table `devices`
+    digests: Mapping[str, bytes] = field(repr=False)  # SHA-256 of new reports of the open phase, by device
+    items: Sequence[Entry] = field(repr=False)  # new entries of the catalogue
+
+
+def read_news(connection: sa.Connection, since: int, open_phase: Address | None, n_items: int) -> News:
+    """Return the changes of transaction `since` and later ones.
+
+    `open_phase` is the open phase, and `n_items` the size of the catalogue, in the asking worker's memory.
+
+    The column `changed` of a row is the id of the transaction that wrote it. At each read, all transactions with ids
+    below the oldest running one have ended, so the worker has seen their rows. The next read asks for rows from that
+    oldest id on: some rows come twice, none is missed.
+    """
+    running = sa.func.txid_snapshot_xmin(sa.func.txid_current_snapshot())
+    following = connection.execute(sa.select(running)).scalar_one()
+    changed = connection.execute(sa.select(devices).where(devices.c.changed >= since)).all()
+    digests = {} if open_phase is None else read_digests(connection, open_phase, since)
+    items, version = read_entries(connection, n_items), read_version(connection)
+    return News(following, version, [row._asdict() for row in changed], digests, items)
 
 
 def read_version(connection: sa.Connection) -> int:
