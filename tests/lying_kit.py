@@ -73,9 +73,9 @@ def record_round(folder: Path) -> Honest:
             with Device(folder / "device-0") as device:
                 report(live, [device], phase)
         shutil.copytree(folder / "device-0", folder / "after")
-        keys = {str(device._session.name): device._session.kept.key() for device in devices[1:]}
+        keys = {str(device._session.name): device._session.store.key() for device in devices[1:]}
         with Device(folder / "device-0") as device:
-            keys[str(name)] = device._session.kept.key()
+            keys[str(name)] = device._session.store.key()
         names = sorted(keys)
         return Honest(
             folder,

@@ -41,7 +41,7 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Honest:
 
 def secrets_of(device: Device) -> list[bytes]:
     """All secrets of the open attempt: the device's own until it has sent its table, then other devices' shares."""
-    attempt = attempt_in(device._session.kept.private_state())
+    attempt = attempt_in(device._session.store.private_state())
     if isinstance(attempt, Idle):
         return []
     if isinstance(attempt, Keyed | Shared):

@@ -161,7 +161,7 @@ def test_over_http_the_hostile_device_is_refused_and_the_honest_one_is_not(tmp_p
         reply = hostile.report(make_body(items=(1,), size=bound))
         assert (reply.status_code, "joint norm" in reply.text) == (422, True)
         assert honest.step(wait=ROUND_WAIT) == "reported"
-        sent = honest._session.kept.shown()[-1].report
+        sent = honest._session.store.shown()[-1].report
         assert np.linalg.norm(sent.gradients) <= bound * (1 + 1e-6)
     with live_server(tmp_path, settings, n_items=300) as live:
         assert live.rounds.server.side.max_report_norm == bound

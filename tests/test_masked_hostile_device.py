@@ -70,7 +70,7 @@ def attempts_of(engine: ReferenceEngine) -> int:
 
 def signed_keys(device: Device, live: Live, signer: Ed25519PrivateKey | None = None, **changes: bytes) -> Change:
     """A device that changes its keys, and signs them; with its own key unless another is given."""
-    identity = signer or Ed25519PrivateKey.from_private_bytes(device._session.kept.required("key"))
+    identity = signer or Ed25519PrivateKey.from_private_bytes(device._session.store.required("key"))
     announcement = live.rounds.server.side.attempt.announcement.digest
 
     def change(sent: Any) -> Any:
@@ -119,7 +119,7 @@ def test_over_http_a_device_that_names_the_identity_of_another_is_left_out_alone
     """Identities are the same in every attempt, so that everybody knows them from earlier rosters."""
     with joined(tmp_path, 6) as (live, devices):
         wait_for_phase(live, Address(1, 1, "keys"))
-        identity = DeviceKey.from_bytes(devices[1]._session.kept.required("key")).public_key
+        identity = DeviceKey.from_bytes(devices[1]._session.store.required("key")).public_key
         spoil(devices[0]._session.client(), signed_keys(devices[0], live, mask_key=identity))
         report(live, devices[:1], "keys")
         finish_without_first(live, devices)
@@ -262,7 +262,7 @@ def test_the_same_report_twice_counts_once_and_another_is_refused(tmp_path: Path
     """In every phase: the same bytes are acknowledged again, other ones are not taken."""
     with joined(tmp_path, 4, masked_settings(4, terms={"survivors": 1.0})) as (live, devices), RawDevice(live) as raw:
         raw.name = str(devices[0]._session.name)
-        raw.key = DeviceKey.from_bytes(devices[0]._session.kept.required("key"))
+        raw.key = DeviceKey.from_bytes(devices[0]._session.store.required("key"))
         sent: list[Any] = []
         spoil(devices[0]._session.client(), lambda message: sent.append(message) or message)
         for phase in PHASES:

@@ -324,7 +324,7 @@ def test_a_lie_is_refused_and_nothing_leaves(honest: Honest, tmp_path: Path, lie
         if is_inside:
             assert device.step() == "refused"
             assert re.search(reason, device.status().refusal)
-            assert isinstance(attempt_in(device._session.kept.private_state()), Idle)
+            assert isinstance(attempt_in(device._session.store.private_state()), Idle)
             before["private_state"] = device._store.get("private_state") or b""
         else:
             with pytest.raises(RemoteProtocolError, match=reason):
@@ -355,7 +355,7 @@ def test_no_table_is_made_from_another_public_table_than_was_announced(honest: H
         assert (told.left, kept_by(device)) == ([], before)
         told.public = honest.public
         assert device.step() == "reported"
-        assert published_digest(device._session.kept.public() or {}) == honest.messages["keys"].table_digest
+        assert published_digest(device._session.store.public() or {}) == honest.messages["keys"].table_digest
     shutil.copytree(honest.folder / "table", tmp_path / "next")
     told.public, told.left = other, []
     with connected(tmp_path / "next", told) as device:
@@ -419,7 +419,7 @@ def test_a_helper_reveals_one_share_of_each_device_whatever_it_is_told(honest: H
     survivors = [position for position in everybody() if position != gone]
     told = Told(Survivors(bitmap(survivors, DEVICES)))
     with connected(tmp_path / "device", told) as device:
-        held = attempt_in(device._session.kept.private_state()).held
+        held = attempt_in(device._session.store.private_state()).held
         assert device.step() == "reported"
         told.message = quorum(honest.consents(survivors))
         assert device.step() == "reported"

@@ -89,7 +89,7 @@ def check_stores(folder: Path, numbers: Iterable[int], round_number: int) -> Non
     for number in numbers:
         with Device(folder / f"device-{number}") as device:
             assert device.budget()["rounds"] == round_number
-            assert len(device._session.kept.private_state()["attempt"]) == 0
+            assert len(device._session.store.private_state()["attempt"]) == 0
         files = bytes_in(folder / f"device-{number}")
         assert not any(secret in files for secret in secrets)
 
@@ -179,7 +179,7 @@ def paid_in_vain(folder: Path) -> int:
     found = 0
     for number in range(DEVICES):
         with Device(folder / f"device-{number}") as device:
-            shown = device._session.kept.shown()
+            shown = device._session.store.shown()
             found += device.budget()["rounds"] - (shown[-1].round_number if shown else 0)
     return found
 

@@ -50,7 +50,7 @@ def test_a_whole_run_over_tls_learns_and_recommends(tmp_path: Path) -> None:
             statement = device.budget()
             assert 0 < statement["spent"] <= statement["limit"]
             assert statement["rounds"] == live.rounds.offer.terms.max_rounds
-            assert len(device._session.kept.private_state()["attempt"]) == 0
+            assert len(device._session.store.private_state()["attempt"]) == 0
             assert len(device.recommend(3)) == 3
             assert device.predict().shape == (N_ITEMS,)
 
@@ -108,7 +108,7 @@ def test_a_device_downloads_the_public_table_once_and_again_only_when_its_hash_c
     monkeypatch.setattr(Rounds, "published", lambda rounds: downloads.append(rounds.round_number) or published(rounds))
 
     def hashes() -> set[bytes]:
-        return {published_digest(device._session.kept.public() or {}) for device in devices}
+        return {published_digest(device._session.store.public() or {}) for device in devices}
 
     with joined(tmp_path, 4, masked_settings(4, terms={"survivors": 1.0})) as (live, devices):
         assert len(downloads) == 4  # when they joined
@@ -159,7 +159,7 @@ def test_a_device_that_restarts_goes_on_and_its_file_holds_no_secret_afterwards(
             report(live, devices[1:], phase)
             with Device(store) as device:
                 report(live, [device], phase)
-                attempt = attempt_in(device._session.kept.private_state())
+                attempt = attempt_in(device._session.store.private_state())
                 if isinstance(attempt, Keyed | Shared):
                     kept += [attempt.secrets.mask_private, attempt.secrets.channel_private, attempt.secrets.seed]
                     assert kept[0] in bytes_in(store)
@@ -250,7 +250,7 @@ def test_a_device_that_runs_on_has_no_secret_in_its_files_once_the_round_has_end
         store, kept = tmp_path / "device-0", set[bytes]()
         for phase in PHASES:
             report(live, devices, phase)
-            now = secrets_in(attempt_in(devices[0]._session.kept.private_state()))
+            now = secrets_in(attempt_in(devices[0]._session.store.private_state()))
             files = bytes_in(store)
             assert all(secret in files for secret in now)
             assert not any(secret in files for secret in kept - now)
@@ -305,7 +305,7 @@ def test_a_hostile_device_is_refused_and_the_others_go_on(tmp_path: Path) -> Non
         assert hostile.name not in live.rounds.server.asked  # it joined after the round was opened
         name = devices[0]._session.name
         assert name is not None
-        hostile.name, hostile.key = name, DeviceKey.from_bytes(devices[0]._session.kept.required("key"))
+        hostile.name, hostile.key = name, DeviceKey.from_bytes(devices[0]._session.store.required("key"))
         report(live, devices, "keys")
         wait_for_phase(live, Address(1, 1, "shares"))
         for place, message, status in (
@@ -344,7 +344,7 @@ def test_a_server_with_another_key_is_not_believed(tmp_path: Path) -> None:
         with pytest.raises(RemoteProtocolError, match="signed by the server"):
             devices[0].step(wait=5)
         assert tables_of(devices) == [0] * 4
-        assert len(devices[0]._session.kept.private_state()["attempt"]) == 0
+        assert len(devices[0]._session.store.private_state()["attempt"]) == 0
 
 
 def test_a_table_of_zeros_is_shown_as_sent(tmp_path: Path) -> None:

@@ -211,7 +211,7 @@ def test_a_next_run_of_sdcf_draws_new_bits_with_consent(tmp_path: Path) -> None:
             assert (agreed.code, "1 round reported; the run is over" in agreed.err) == (0, True), agreed.err
             with Device(tmp_path / "device") as device:
                 assert (device.status().n_items, device.budget()["permanent_draws"]) == (40, 2)
-                left = device._session.kept.offer()
+                left = device._session.store.offer()
                 assert left is not None
                 earlier = replace(left, run_id=device._store.get_json("past_runs")[0])
                 assert not joining._is_next(device._session, earlier, left)  # no server leads it back

@@ -52,7 +52,7 @@ def test_rounds_over_the_network_are_those_of_the_protocol(tmp_path: Path, model
         play([one, two])
         made = make_run_model(model, offer.options, attributes)
         side = GradientServer(offer.terms, made, start, least_reports=LEAST_REPORTS)
-        reports = {device._session.name: device._session.kept.shown() for device in (one, two)}
+        reports = {device._session.name: device._session.store.shown() for device in (one, two)}
         for number in (1, 2):
             answers = [(name, own[number - 1].report) for name, own in sorted(reports.items())]
             assert {report.gradients.shape[1] for _, report in answers} == {width}
@@ -60,7 +60,7 @@ def test_rounds_over_the_network_are_those_of_the_protocol(tmp_path: Path, model
         assert live.rounds.public["item_vectors"].shape == (n_rows, width)
         assert np.array_equal(live.rounds.public["item_vectors"], side.item_vectors)
         public = live.rounds.public["item_vectors"].astype(np.float32).astype(float)
-        user_vector = one._session.kept.private_state()["user_vector"]
+        user_vector = one._session.store.private_state()["user_vector"]
         scores = made.predict(np.asarray(user_vector), made.item_rows(public))
         best = max((n for n in range(N_ITEMS) if f"item-{n}" not in one._store.ratings()), key=lambda n: scores[n])
         assert one.recommend(1)[0].item == f"item-{best}"

@@ -19,9 +19,8 @@ from hushrec.device import joining, open_attempt
 from hushrec.device.budgets import Budgets
 from hushrec.device.calls import not_joined
 from hushrec.device.catalogue import Catalogue, Found
-from hushrec.device.kept import ShownReport
 from hushrec.device.session import Session
-from hushrec.device.store import Store, default_folder, erase
+from hushrec.device.store import ShownReport, Store, default_folder, erase
 from hushrec.device.transport import (
     PATIENCE_SECONDS,
     SILENT_SECONDS,
@@ -414,7 +413,7 @@ class Device:
                 server=self.server if joined else None,
                 round_number=session.last_round if joined else 0,
                 rounds=offer.terms.max_rounds if offer is not None and joined else None,
-                in_round=joined and session.in_round,
+                in_round=joined and session.client().in_round,
                 refusal=session.refusal,
                 is_over=session.is_over,
                 n_items=store.count_items(),
@@ -471,7 +470,7 @@ class Device:
         The device stores its last masked table; under `sdcf`, its last 50 reports.
         """
         with self._lock:
-            reports = self._session.kept.shown()
+            reports = self._session.store.shown()
             if not reports:
                 return None
             waiting = self._store.get("outbox") is not None

@@ -155,7 +155,7 @@ def _take_part(drivers: list[BlockingDriver], orders: Orders, pool: ThreadPoolEx
             driver
             for driver, outcome in zip(active, outcomes, strict=True)
             if outcome != RUN_OVER
-            and (orders.rounds is None or len(reported_in[driver]) < orders.rounds or driver.session.in_round)
+            and (orders.rounds is None or len(reported_in[driver]) < orders.rounds or driver.session.client().in_round)
         ]
     return reports
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.device.device import Device, Sent
-from hushrec.device.kept import ShownReport
+from hushrec.device.store import ShownReport
 
 SHOWN = 10  # items in a list of recommendations
 BELIEVED = 0.5  # the probability above which a server guesses "rated"

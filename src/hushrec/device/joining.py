@@ -50,14 +50,14 @@ def join(session: "Session", invitation: str | None = None) -> Job:
         session.store.put("enrolled", b"1")
         if session.store.get("private_state") is None:
             session.store.put_json("ledger", _allowed(session, offer).to_record())
-            session.kept.put_private_state(client.private_state())
+            session.store.put_private_state(client.private_state())
     if session.keep_public:
         yield from session.look_at_public()
 
 
 def _allowed(session: "Session", offer: Offer) -> Ledger:
     """Return the ledger with limits raised for this run; raise if the person must allow more first."""
-    ledger = session.ledger()
+    ledger = session.store.ledger()
     allow_run(session.budgets.protocol_for(offer), offer.terms, ledger, {})
     return ledger
 
@@ -70,7 +70,7 @@ def ask_offer() -> Job:
 def fetch_offer(session: "Session") -> Job:
     """Fetch, check and return the server's offer; raise if this device has joined another run."""
     offer = yield from ask_offer()
-    if session.store.get("private_state") is not None and (accepted := session.kept.offer()) is not None:
+    if session.store.get("private_state") is not None and (accepted := session.store.offer()) is not None:
         if offer.extends(accepted):  # further rounds need the person's consent
             offer = replace(offer, terms=replace(offer.terms, max_rounds=accepted.terms.max_rounds))
         if _is_next(session, offer, accepted):
@@ -128,7 +128,7 @@ def rejoin(session: "Session", invitation: str | None = None) -> Job:
         raise
     with session.store.change():
         session.store.put_json("ledger", client.ledger.to_record())
-        session.kept.put_private_state(client.private_state())
+        session.store.put_private_state(client.private_state())
         session.store.drop("attempt_until", "key", "device", "enrolled", "outbox", "copied")
     session.key = session.name = None
     session.forget_client()
@@ -170,7 +170,7 @@ def rotate_key(session: "Session") -> Job:
     The device drops out of an open attempt, whose reports name the old key.
     """
     drop_out(session)
-    new = session.kept.key("next_key") or DeviceKey.generate()
+    new = session.store.key("next_key") or DeviceKey.generate()
     with session.store.change():
         session.store.put("next_key", new.to_bytes())
     body = wire.encode(Enrolment(new.public_key))
@@ -191,7 +191,7 @@ def rotate_key(session: "Session") -> Job:
 
 def look_next(session: "Session") -> Job:
     """Return the server's offer of further rounds or of a next run; raise if it offers neither."""
-    accepted = session.kept.offer()
+    accepted = session.store.offer()
     if accepted is None or not session.is_enrolled:
         raise not_joined()
     offer = yield from ask_offer()

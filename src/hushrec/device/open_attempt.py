@@ -37,7 +37,7 @@ def drop_out(session: "Session") -> None:
         return
     client.rest()
     with session.store.change():
-        session.kept.put_private_state(client.private_state())
+        session.store.put_private_state(client.private_state())
         session.store.drop(_NAME, "outbox")
 
 
@@ -73,7 +73,7 @@ def extend(session: "Session", seconds: int | None) -> None:
     Do nothing if no attempt is open, or if the server named no time. The stored time is replaced only by one that is
     more than a minute later, so that short polls do not write to the disk.
     """
-    if seconds and session.in_round:
+    if seconds and session.client().in_round:
         until, latest = session.store.get_json(_NAME)
         if until < _until(seconds, latest) - 60:
             with session.store.change():

@@ -29,7 +29,7 @@ class Predictions:
     def public(self) -> Arrays:
         """Return the arrays of the latest public table; raise if there is none, or if no round has ended yet."""
         if self._public is None:
-            self._public = self._session.kept.public()
+            self._public = self._session.store.public()
         if self._public is None:
             raise LocalProtocolError("this device has no public table to predict from. Join a server and take part.")
         if not self._session.client().side.has_learned(self._public):
@@ -40,7 +40,7 @@ class Predictions:
     def are_possible(self) -> bool:
         """Whether the store has a public table from which this device can predict."""
         if self._public is None:
-            self._public = self._session.kept.public()
+            self._public = self._session.store.public()
         return self._public is not None and self._session.client().side.has_learned(self._public)
 
     def scores(self) -> FloatArray:

@@ -25,7 +25,6 @@ from hushrec.device import open_attempt
 from hushrec.device.budgets import Budgets, allow_run, consent
 from hushrec.device.calls import LARGEST_PAGE, MOST_ITEMS, SMALL_REPLY, Call, Job, Reply, check_size, expect, not_joined
 from hushrec.device.joining import rotate_key
-from hushrec.device.kept import Kept
 from hushrec.device.predictions import Predictions
 from hushrec.device.store import Store
 from hushrec.errors import ConsentNeeded, CopiedStore, LocalProtocolError, ParameterError, RemoteProtocolError
@@ -48,7 +47,6 @@ class Session:
 
     def __init__(self, store: Store, *, keep_public: bool = True) -> None:
         self.store = store
-        self.kept = Kept(store)
         self.keep_public = keep_public
         self._nonce = 0
         self._client: Client | None = None
@@ -58,10 +56,10 @@ class Session:
 
     def reload(self) -> None:
         """Read budgets, offer, key and id from the store, at the start and when the run changes."""
-        self.budgets = self.kept.budgets()
-        self.offer = self.kept.offer()
-        self.key = self.kept.key()
-        self.name = self.kept.device()
+        self.budgets = self.store.budgets()
+        self.offer = self.store.offer()
+        self.key = self.store.key()
+        self.name = self.store.device()
         self.refusal = ""  # why this device refused a message of an attempt, until it has finished another one
         self.predictions.forget()
         self.forget_client()
@@ -84,12 +82,9 @@ class Session:
             raise not_joined()
         return self.offer
 
-    def ledger(self) -> Ledger:
-        return self.kept.ledger()
-
     def change_budgets(self, budgets: Budgets) -> None:
         """Replace the budgets; raise if permanent bits were drawn, because new bits would be charged again."""
-        if self.ledger()["selection"].permanent_draws:
+        if self.store.ledger()["selection"].permanent_draws:
             raise LocalProtocolError(
                 "the budget must not change after the first round, because the permanent bits of this device depend on"
                 " it. To start again, erase the store with `hushrec device forget`."
@@ -109,14 +104,14 @@ class Session:
         If a run is joined, increase the ledger's limit to the run's cost with this ε. If earlier runs have spent budget
         and the limit does not cover the total, raise `BudgetExceeded`.
         """
-        budgets, ledger = replace(self.budgets, epsilon=epsilon), self.ledger()
+        budgets, ledger = replace(self.budgets, epsilon=epsilon), self.store.ledger()
         if self.is_enrolled:
             allow_run(budgets.protocol_for(self.accepted), self.accepted.terms, ledger, self.client().spent)
         self._put(budgets, ledger)
 
     def allow(self, epsilon: float) -> None:
         """Increase the ledger's limits so that all runs together may cost `epsilon`; limits are never lowered."""
-        ledger, allowed = self.ledger(), as_number("epsilon", epsilon)
+        ledger, allowed = self.store.ledger(), as_number("epsilon", epsilon)
         protocols = self._protocols(ledger)
         limit = max(protocol.ledger_statement(ledger)["limit"] or 0.0 for protocol in protocols)
         if allowed < limit:
@@ -127,11 +122,6 @@ class Session:
             for unit, limit in protocol.limits_at(allowed).items():
                 ledger.raise_limit(unit, max(limit, ledger.limit(unit) or 0.0))
         self._put(self.budgets, ledger)
-
-    @property
-    def in_round(self) -> bool:
-        """Whether the last round in which this device reported has phases left."""
-        return self.client().in_round
 
     @property
     def is_over(self) -> bool:
@@ -228,7 +218,7 @@ class Session:
         client.check_order(envelope.address)
         if not client.lacks(message):
             return True
-        kept = self.kept.public()
+        kept = self.store.public()
         if kept is not None:
             client.take_public(kept)
         if kept is not None and not client.lacks(message):
@@ -269,13 +259,13 @@ class Session:
             yield from self.refresh_catalogue(public.terms.n_items)
         self.client().take_public(arrays)
         with self.store.change(durable=False):
-            self.kept.put_public(arrays)
+            self.store.put_public(arrays)
         self.predictions.forget()
 
     @property
     def last_round(self) -> int:
         """The last round in which this device reported, from the store."""
-        return int(self.kept.private_state()["last_round"])
+        return int(self.store.private_state()["last_round"])
 
     def _refuse_copies(self) -> None:
         if self.store.get("copied") is not None:
@@ -337,7 +327,7 @@ class Session:
                 report = client.report(envelope.address, asked)
             with self.store.change():
                 self.store.put_json("ledger", client.ledger.to_record())
-                self.kept.put_private_state(client.private_state())
+                self.store.put_private_state(client.private_state())
                 open_attempt.put_time(self, client, attempt_seconds)
                 self.store.put("offer", wire.encode(offer))
                 if report is None:
@@ -346,9 +336,9 @@ class Session:
                     body = wire.encode(Envelope.to(offer.run_id, envelope.address, report))
                     self.store.put("outbox", body)
                     if self.keep_public and client.shown is not None:
-                        self.kept.put_shown(body, client.shown, client.side.most_shown)
+                        self.store.put_shown(body, client.shown, client.side.most_shown)
                 if self.keep_public and published is not None:
-                    self.kept.put_public(published)
+                    self.store.put_public(published)
         except BaseException:
             self.forget_client()  # the store has not changed, and is the only source of truth
             raise
@@ -359,7 +349,7 @@ class Session:
 
     def _send_outbox(self) -> Job:
         """Send the stored report; remove it when its receipt has arrived or its phase is closed."""
-        body = self.kept.required("outbox")
+        body = self.store.required("outbox")
         reply = yield Call(Request("POST", "/v1/reports", body))
         if reply.code == "reported":
             self._found_copy(wire.decode(body, Envelope).round_number)
@@ -367,7 +357,7 @@ class Session:
             wire.decode(expect(reply, 200), Receipt)
         with self.store.change(durable=False):  # if a crash undoes this, the same bytes are sent again
             self.store.drop("outbox")
-            if not self.in_round:
+            if not self.client().in_round:
                 self.store.drop("attempt_until")
 
     def refresh_catalogue(self, n_items: int) -> Job:
@@ -393,7 +383,7 @@ class Session:
 
     def client(self) -> Client:
         """Return the `Client` in its stored state, from a cache unless the store has a later report."""
-        state = self.kept.private_state()
+        state = self.store.private_state()
         if self._client is None or _place(self._client.private_state()) != _place(state):
             client = self.make_client()
             with self.store.intact("the private state"):
@@ -412,7 +402,7 @@ class Session:
             facts = (self.store.attributes(), [title for _, title in self.store.catalogue()]) if known else (None,)
             model = make_run_model(offer.model, offer.options, *facts)
             protocol, randomness = self.budgets.protocol_for(offer), SystemRandomness()
-            client = Client(terms, model, protocol, randomness=randomness, ledger=self.ledger(), membership=own)
+            client = Client(terms, model, protocol, randomness=randomness, ledger=self.store.ledger(), membership=own)
         rated = self.store.rated_items(terms.n_items)
         if rated:
             client.add_ratings(np.array(list(rated)), self.budgets.to_unit(list(rated.values())))
@@ -427,7 +417,7 @@ class Session:
 
         Before joining, it is for the protocol that earlier runs have charged, or else for the default protocol.
         """
-        ledger = self.ledger()
+        ledger = self.store.ledger()
         statement: dict[str, Any] = self._protocols(ledger)[0].ledger_statement(ledger)
         return statement
 
