@@ -86,9 +86,9 @@ def device_round(options: argparse.Namespace, world: Any) -> dict[str, float]:
     text = survivors_text(pairing.context, survivors, len(fresh))
     signatures = {n: identities[n].sign(text) for n in survivors[: rules.quorum(len(fresh))]}
     with clock.step("consent"):
-        steps.sign_survivors(identities[own], fresh, own, pairing, survivors, rules)
+        steps.sign_survivors(identities[own], len(fresh), own, pairing, survivors, rules)
     with clock.step("quorum and unmask"):
-        revealed = steps.reveal_shares(held, fresh, pairing, survivors, signatures, rules)
+        revealed = steps.reveal_shares(held, fresh.identities, pairing, survivors, signatures, rules)
     assert len(revealed) == len(inbox)
     return clock.spent | {"masks shared": len(pairing.neighbours)}
 
@@ -136,7 +136,8 @@ def server_round(options: argparse.Namespace) -> dict[str, float]:
             total += table
     text = survivors_text(pairings[survivors[0]].context, survivors, count)
     signatures = {n: identities[n].sign(text) for n in survivors[: rules.quorum(count)]}
-    revealed = {n: steps.reveal_shares(held[n], roster, pairings[n], survivors, signatures, rules) for n in survivors}
+    known = roster.identities
+    revealed = {n: steps.reveal_shares(held[n], known, pairings[n], survivors, signatures, rules) for n in survivors}
     with clock.step("verify keys"):
         assert all(entry.is_genuine(ANNOUNCEMENT) for entry in roster.entries)
     with clock.step("unmask"):

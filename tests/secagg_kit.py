@@ -104,14 +104,14 @@ class Cohort:
         """SURVIVORS and CONSENT."""
         for party in self.alive("consent"):
             self.signatures[party.own] = sign_survivors(
-                party.identity, self.roster, party.own, party.pairing, self.survivors, self.rules
+                party.identity, len(self.roster), party.own, party.pairing, self.survivors, self.rules
             )
 
     def unmask(self) -> None:
         """UNMASK."""
         for party in self.alive("unmask"):
             self.revealed[party.own] = reveal_shares(
-                party.held, self.roster, party.pairing, self.survivors, self.signatures, self.rules
+                party.held, self.roster.identities, party.pairing, self.survivors, self.signatures, self.rules
             )
 
     @property

@@ -67,8 +67,9 @@ def attempt() -> dict[str, Any]:
     held = {n: steps.open_shares(secrets[n], roster, n, inboxes[n]) for n in range(DEVICES)}
     tables = [steps.mask_table(secrets[n], roster, n, pairings[n], own_tables[n]) for n in range(DEVICES)]
     survivors = [0, 1, 2]
-    signatures = {n: steps.sign_survivors(identities[n], roster, n, pairings[n], survivors, RULES) for n in survivors}
-    revealed = {n: steps.reveal_shares(held[n], roster, pairings[n], survivors, signatures, RULES) for n in survivors}
+    signatures = {n: steps.sign_survivors(identities[n], DEVICES, n, pairings[n], survivors, RULES) for n in survivors}
+    known = roster.identities
+    revealed = {n: steps.reveal_shares(held[n], known, pairings[n], survivors, signatures, RULES) for n in survivors}
     total = tables[0] + tables[1] + tables[2]
     context = pairings[0].context
     return {

@@ -159,7 +159,7 @@ def test_corrupt_devices_get_no_second_list_of_survivors_signed(scene: Scene, mo
         text = survivors_text(pairing.context, survivors, 1000)
         told = honest[-half:] if kind == more else honest[: len(honest) - half]
         signatures = {n: scene.identities[n].sign(text) for n in (*told, *scene.corrupt)}
-        asked = (held, scene.roster, pairing, survivors, signatures, scene.terms.rules)
+        asked = (held, scene.roster.identities, pairing, survivors, signatures, scene.terms.rules)
         if kind == more:
             assert secagg.reveal_shares(*asked) == {0: kind.encode()}
         else:

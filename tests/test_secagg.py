@@ -326,12 +326,12 @@ def test_different_lists_of_partners_give_noise_not_sums() -> None:
     cohort.send_tables()
     honest = [party for party in cohort.parties if party.own != 0]
     signatures = {
-        party.own: sign_survivors(party.identity, cohort.roster, party.own, party.pairing, cohort.survivors, COMPLETE)
+        party.own: sign_survivors(party.identity, 10, party.own, party.pairing, cohort.survivors, COMPLETE)
         for party in honest
     }
     for party in honest:
         cohort.revealed[party.own] = reveal_shares(
-            party.held, cohort.roster, party.pairing, cohort.survivors, signatures, COMPLETE
+            party.held, cohort.roster.identities, party.pairing, cohort.survivors, signatures, COMPLETE
         )
     found = cohort.recover()
     assert np.count_nonzero(found == cohort.plain_sum()) <= 1  # of 50 numbers, by chance 2⁻³² each
@@ -476,7 +476,7 @@ def test_a_hostile_list_of_survivors_is_not_signed(finished: Cohort) -> None:
         ([party.own] * 9, party.pairing),
     ]:
         with pytest.raises(RemoteProtocolError, match="survivors"):
-            sign_survivors(party.identity, finished.roster, party.own, pairing, survivors, COMPLETE)
+            sign_survivors(party.identity, 10, party.own, pairing, survivors, COMPLETE)
 
 
 def test_nothing_is_revealed_without_a_quorum(finished: Cohort) -> None:
@@ -485,7 +485,7 @@ def test_nothing_is_revealed_without_a_quorum(finished: Cohort) -> None:
     assert COMPLETE.quorum(10) == 6
 
     def reveal(given: dict[int, bytes], survivors: list[int]) -> dict[int, bytes]:
-        return reveal_shares(party.held, finished.roster, party.pairing, survivors, given, COMPLETE)
+        return reveal_shares(party.held, finished.roster.identities, party.pairing, survivors, given, COMPLETE)
 
     assert reveal(dict(list(signatures.items())[:6]), finished.survivors)
     hostile = [

@@ -189,6 +189,11 @@ class Client:
         self._public = public
 
     @property
+    def has_public(self) -> bool:
+        """Whether this device has taken a public table."""
+        return self._public is not None
+
+    @property
     def spent(self) -> dict[str, float]:
         """The budget that this run has spent so far, by unit of the ledger. Must never leave the device."""
         return self.side.spent(self._state)

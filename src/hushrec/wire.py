@@ -60,13 +60,20 @@ class _Form:
 
     message: type
     struct: type[msgspec.Struct]
-    parts: dict[str, _Part]
+    parts: dict[str, _Part]  # in the order of the message's fields, which is that of the struct's last fields
 
     def pack(self, message: Any) -> Any:
         return self.struct(**{name: part.pack(getattr(message, name)) for name, part in self.parts.items()})
 
     def unpack(self, packed: Any) -> Any:
-        return self.message(**{name: part.unpack(getattr(packed, name)) for name, part in self.parts.items()})
+        values = dict(zip(self.parts, msgspec.structs.astuple(packed)[-len(self.parts) :], strict=True))
+        for name, unpack in self._conversions:
+            values[name] = unpack(values[name])
+        return self.message(**values)
+
+    @functools.cached_property
+    def _conversions(self) -> list[tuple[str, Convert]]:
+        return [(name, part.unpack) for name, part in self.parts.items() if part.unpack is not _same]
 
 
 def encode(message: Any) -> bytes:

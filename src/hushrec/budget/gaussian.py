@@ -12,6 +12,7 @@ sum can be computed from the output of that continuous mechanism (docs/proofs.md
 up and budgets down.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -275,6 +276,7 @@ def require_delta(delta: float, devices: int) -> None:
         )
 
 
+@functools.lru_cache(maxsize=64)
 def _decimal(fraction: float) -> Fraction:
     """Return the nearest fraction with a denominator up to 10⁶: 7/100 for the float 0.07, so that ⌈0.07 · 100⌉ is 7."""
     return Fraction(fraction).limit_denominator(10**6) or Fraction(fraction)

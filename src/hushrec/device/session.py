@@ -218,7 +218,7 @@ class Session:
         client.check_order(envelope.address)
         if not client.lacks(message):
             return True
-        kept = self.store.public()
+        kept = None if client.has_public else self.store.public()  # a client has the stored table, or none yet
         if kept is not None:
             client.take_public(kept)
         if kept is not None and not client.lacks(message):
@@ -320,7 +320,8 @@ class Session:
         The secrets of the attempt, if it has further phases, are kept for `attempt_seconds`.
         """
         client, asked = self.client(), envelope.message
-        offer = replace(self.accepted, terms=getattr(asked, "terms", self.accepted.terms))
+        terms = getattr(asked, "terms", None)
+        offer = self.accepted if terms is None else replace(self.accepted, terms=terms)
         try:
             published = client.side.published(asked)
             with consent("the next report needs"):
@@ -329,7 +330,8 @@ class Session:
                 self.store.put_json("ledger", client.ledger.to_record())
                 self.store.put_private_state(client.private_state())
                 open_attempt.put_time(self, client, attempt_seconds)
-                self.store.put("offer", wire.encode(offer))
+                if terms is not None:
+                    self.store.put("offer", wire.encode(offer))
                 if report is None:
                     self.store.put_json("given_up", envelope.round_number)
                 else:

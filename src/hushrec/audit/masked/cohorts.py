@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from scipy.stats import chi2
 
 from hushrec.arrays import FloatArray
-from hushrec.protocols.masked.device_round import DeviceRound, Keyed, Sent
+from hushrec.protocols.masked.device_round import DeviceRound, Keyed, Sent, Shared
 from hushrec.protocols.masked.encoding import Table
 from hushrec.protocols.masked.messages import MaskedTable, announce
 from hushrec.protocols.masked.secagg.device import Pairing, Secrets
@@ -67,20 +67,22 @@ def _attempt(
     server: ServerRound, devices: Mapping[bytes, DeviceRound], table_digest: bytes, rng: RandomStream
 ) -> SeenCohort:
     """Run all phases of one attempt, with devices in the order of the roster; return what the server sees."""
-    tables, secrets, sent = list[Table](), list[Secrets](), list[Sent]()
+    tables, secrets, pairings, rosters = list[Table](), list[Secrets](), list[Pairing](), list[Roster]()
     while server.phase in EXPECTED:
         for name, device in devices.items():
             report = device.report(server.question(name), table_digest=table_digest, rng=rng)
             if isinstance(device.state, Keyed):
                 secrets.append(device.state.secrets)
+            if isinstance(device.state, Shared):
+                rosters.append(device.state.roster)
             if isinstance(report, MaskedTable):
                 assert isinstance(device.state, Sent)
                 tables.append(report.numbers)
-                sent.append(device.state)
+                pairings.append(device.state.pairing)
             server.receive(name, report)
         server.close()
     assert server.sum is not None  # SUMMED
-    return SeenCohort(sent[0].roster, tables, server.sum, [one.pairing for one in sent], secrets)
+    return SeenCohort(rosters[0], tables, server.sum, pairings, secrets)
 
 
 def keys_seen_twice(attempts: Sequence[SeenCohort]) -> float:

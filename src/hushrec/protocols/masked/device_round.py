@@ -76,11 +76,12 @@ class Shared:
 class Sent:
     """The state of a device after it has sent its masked table; `held` are its shares of other devices' secrets.
 
-    `own` is the device's position in the roster.
+    `own` is the device's position in the roster, and `identities` are the public keys of all devices of the roster,
+    which sign the list of survivors.
     """
 
     announcement: Announcement
-    roster: Roster
+    identities: tuple[bytes, ...]
     own: int
     pairing: secagg.Pairing
     held: Mapping[int, secagg.HeldShares]
@@ -198,12 +199,13 @@ class DeviceRound:
         if table.shape != (size,):
             raise LocalProtocolError(f"make_table must return a table of shape ({size},), got {table.shape}.")
         masked = secagg.mask_table(state.secrets, roster, own, pairing, table)
-        return Sent(state.announcement, roster, own, pairing, held), MaskedTable(masked)
+        return Sent(state.announcement, roster.identities, own, pairing, held), MaskedTable(masked)
 
     def _consent(self, state: Sent, message: Survivors) -> tuple[State, Any]:
-        survivors = positions_in(message.survivors, len(state.roster))
+        devices = len(state.identities)
+        survivors = positions_in(message.survivors, devices)
         signature = secagg.sign_survivors(
-            self._identity, state.roster, state.own, state.pairing, survivors, self._terms.rules
+            self._identity, devices, state.own, state.pairing, survivors, self._terms.rules
         )
         return Consented(state, survivors), Consent(signature)
 
@@ -211,7 +213,7 @@ class DeviceRound:
         sent = state.sent
         signatures = dict(zip(map(int, message.signers), message.signatures, strict=True))
         shares = secagg.reveal_shares(
-            sent.held, sent.roster, sent.pairing, state.survivors, signatures, self._terms.rules
+            sent.held, sent.identities, sent.pairing, state.survivors, signatures, self._terms.rules
         )
         owners = sorted(shares)
         reply = Unmasking(np.array(owners, dtype=np.int64), tuple(shares[owner] for owner in owners))

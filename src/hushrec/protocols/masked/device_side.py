@@ -13,7 +13,15 @@ from hushrec.messages import Address
 from hushrec.models.gaussian_process import Ratings
 from hushrec.models.predictor import Arrays, Predictor
 from hushrec.protocols.masked import device_round as rounds
-from hushrec.protocols.masked.device_state import at_rest, attempt_in, make_state, new_state, spent_in
+from hushrec.protocols.masked.device_state import (
+    announced_table,
+    at_rest,
+    attempt_in,
+    make_state,
+    new_state,
+    place_in,
+    spent_in,
+)
 from hushrec.protocols.masked.device_table import affordable_fraction, make_table, stream_number
 from hushrec.protocols.masked.encoding import Entries
 from hushrec.protocols.masked.evaluation import NO_RATINGS, Held, is_held_out
@@ -53,20 +61,19 @@ class MaskedDevice(DeviceSide):
     def lacks(self, private: Private, message: Any) -> bool:
         if not isinstance(message, Announcement | Partners):
             return False
-        attempt, membership = attempt_in(private.state), private.membership
-        if isinstance(message, Announcement) and membership is not None:
-            place = rounds.place_of(attempt)
-            rounds.check_announcement(message, self._terms, membership.run_id, membership.server_key, place)
+        announced, membership = announced_table(private.state), private.membership
+        if isinstance(message, Announcement):
+            announced = message.table_digest
+            if membership is not None:
+                place = place_in(private.state)
+                rounds.check_announcement(message, self._terms, membership.run_id, membership.server_key, place)
         if private.public is None:
             return True
-        if isinstance(message, Announcement):
-            return published_digest(private.public) != message.table_digest
-        if isinstance(attempt, rounds.Shared):
-            return published_digest(private.public) != attempt.announcement.table_digest
-        return False  # `report` refuses the message
+        return announced is not None and published_digest(private.public) != announced  # else `report` refuses it
 
     def report(self, private: Private, address: Address, message: Any, draws: Any = None) -> Report:
-        if private.membership is None or (private.public is None and isinstance(message, Announcement | Partners)):
+        uses_table = isinstance(message, Announcement | Partners)
+        if private.membership is None or (private.public is None and uses_table):
             raise LocalProtocolError(
                 "a device must have joined the run and fetched the public table before it reports. Fetch the table."
             )
@@ -82,7 +89,7 @@ class MaskedDevice(DeviceSide):
         device = rounds.DeviceRound(self._terms, own.run_id, own.server_key, name, identity, table_of, state=attempt)
         purpose = Purpose.MASK_KEYS if isinstance(message, Announcement) else Purpose.MASK_SHARES
         stream = private.randomness.stream(purpose, stream_number(address.round_number, address.attempt))
-        digest = b"" if private.public is None else published_digest(private.public)
+        digest = published_digest(private.public) if uses_table and private.public is not None else b""
         reply = device.report(message, table_digest=digest, rng=stream)
         if device.place != (address.round_number, address.attempt):
             raise RemoteProtocolError(
@@ -132,7 +139,7 @@ class MaskedDevice(DeviceSide):
         other tables.
         """
         spent, priced = spent_in(private.state), self._terms.priced
-        if reported <= int(private.state["place"][0]) or priced.is_exact:
+        if reported <= place_in(private.state)[0] or priced.is_exact:
             return at_rest(private.state), []
         allowed = (private.ledger.limit("table") or 0.0) - private.ledger["table"].charged()
         rest = min(allowed, priced.mu_squared - spent.charged())  # the copy may have used the run's whole budget

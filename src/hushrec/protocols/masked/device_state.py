@@ -13,10 +13,17 @@ import numpy.typing as npt
 
 from hushrec.budget.accountants import TableAccountant
 from hushrec.protocols.masked import device_round as rounds
+from hushrec.protocols.masked.messages import Announcement
 from hushrec.protocols.parties import State
 
 _STATES: dict[str, Any] = {state.__name__: state for state in rounds.NEXT_STATE}
 NO_ATTEMPT: npt.NDArray[np.uint8] = np.empty(0, dtype=np.uint8)
+
+
+class _Announced(msgspec.Struct):
+    """The announcement of a packed state, without the state's other fields."""
+
+    announcement: Announcement
 
 
 def new_state() -> State:
@@ -40,10 +47,28 @@ def make_state(attempt: rounds.State, spent: TableAccountant) -> State:
 def attempt_in(state: State) -> rounds.State:
     """Return the state of the open attempt, as stored in these arrays; `Idle` if no attempt is open."""
     if not len(state["attempt"]):
-        return rounds.Idle((int(state["place"][0]), int(state["place"][1])))
+        return rounds.Idle(place_in(state))
     name, packed = msgspec.msgpack.decode(state["attempt"].tobytes(), type=tuple[str, msgspec.Raw])
     attempt: rounds.State = msgspec.msgpack.decode(packed, type=_STATES[name])
     return attempt
+
+
+def place_in(state: State) -> tuple[int, int]:
+    """Return the (round, attempt) of the latest announcement that the device replied to, as stored in these arrays."""
+    return int(state["place"][0]), int(state["place"][1])
+
+
+def announced_table(state: State) -> bytes | None:
+    """Return the hash of the public table that the next report is computed from; None if that report is no table.
+
+    Only the announcement is decoded: the roster of the attempt is long.
+    """
+    if not len(state["attempt"]):
+        return None
+    name, packed = msgspec.msgpack.decode(state["attempt"].tobytes(), type=tuple[str, msgspec.Raw])
+    if name != rounds.Shared.__name__:
+        return None
+    return msgspec.msgpack.decode(packed, type=_Announced).announcement.table_digest
 
 
 def spent_in(state: State) -> TableAccountant:

@@ -3,7 +3,8 @@
 A function raises `RemoteProtocolError` for a message of the server that a device must not accept.
 """
 
-from collections.abc import Collection, Mapping
+from bisect import bisect_left
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -110,7 +111,8 @@ def accept_roster(roster: Roster, announcement: bytes, keys: PublicKeys, rules: 
     """
     if roster.announcement != announcement:
         refuse("the roster must belong to the announcement that this device replied to")
-    if keys not in roster.entries:
+    own = bisect_left(roster.entries, keys.device, key=lambda entry: entry.device)
+    if roster.entries[own : own + 1] != (keys,):
         refuse("the roster must contain the keys that this device sent")
     least = max(rules.smallest, rules.quorum(len(roster)))
     if len(roster) < least:
@@ -120,7 +122,7 @@ def accept_roster(roster: Roster, announcement: bytes, keys: PublicKeys, rules: 
             f"neighbours must be so many that {rules.most_corrupt} corrupt devices of {len(roster)} cannot rebuild a"
             f" secret, got {rules.neighbours}"
         )
-    return roster.entries.index(keys)
+    return own
 
 
 def draw_neighbours(rules: Rules, devices: int, own: int, *, rng: RandomStream) -> tuple[int, ...]:
@@ -223,23 +225,24 @@ def pair_key(private: X25519PrivateKey, roster: Roster, context: bytes, own: int
 
 
 def sign_survivors(
-    identity: Ed25519PrivateKey, roster: Roster, own: int, pairing: Pairing, survivors: Collection[int], rules: Rules
+    identity: Ed25519PrivateKey, devices: int, own: int, pairing: Pairing, survivors: Collection[int], rules: Rules
 ) -> bytes:
     """Return the message CONSENT: this device's signature of the list of survivors.
 
     Raise `RemoteProtocolError` unless the list contains this device, only partners, and at least `rules.smallest`
-    devices. The caller must sign only one list in an attempt. `own` is this device's position in the roster.
+    devices. The caller must sign only one list in an attempt. `own` is this device's position in the roster, which has
+    `devices` entries.
     """
     if own not in survivors or not pairing.partners.issuperset(survivors):
         refuse("survivors must contain this device, and only partners")
     if len(set(survivors)) < rules.smallest:
         refuse(f"survivors must be at least {rules.smallest}, got {len(set(survivors))}")
-    return identity.sign(survivors_text(pairing.context, survivors, len(roster)))
+    return identity.sign(survivors_text(pairing.context, survivors, devices))
 
 
 def reveal_shares(
     held: Mapping[int, HeldShares],
-    roster: Roster,
+    identities: Sequence[bytes],
     pairing: Pairing,
     survivors: Collection[int],
     signatures: Mapping[int, bytes],
@@ -248,11 +251,12 @@ def reveal_shares(
     """Return the message UNMASK: one share for each partner that sent shares to this device, by the partner's position.
 
     It is the share of the seed for a survivor and of the mask key for any other partner, never both. `survivors` is the
-    list that this device signed. Raise `RemoteProtocolError` unless a quorum of the survivors has signed the same list.
+    list that this device signed, and `identities` are the public keys of all devices of the roster. Raise
+    `RemoteProtocolError` unless a quorum of the survivors has signed the same list.
     """
-    text = survivors_text(pairing.context, survivors, len(roster))
+    text = survivors_text(pairing.context, survivors, len(identities))
     on_list = frozenset(survivors)
-    _require_quorum(roster, text, {who: signatures[who] for who in on_list.intersection(signatures)}, rules)
+    _require_quorum(identities, text, {who: signatures[who] for who in on_list.intersection(signatures)}, rules)
     return {
         sender: shares.seed_share if sender in on_list else shares.mask_share
         for sender, shares in held.items()
@@ -260,14 +264,14 @@ def reveal_shares(
     }
 
 
-def _require_quorum(roster: Roster, text: bytes, signatures: Mapping[int, bytes], rules: Rules) -> None:
+def _require_quorum(identities: Sequence[bytes], text: bytes, signatures: Mapping[int, bytes], rules: Rules) -> None:
     """Raise `RemoteProtocolError` unless enough signatures of `text` are valid to make a quorum.
 
     `signatures` maps the position of a signer to the signature.
     """
-    signed, quorum = 0, rules.quorum(len(roster))
+    signed, quorum = 0, rules.quorum(len(identities))
     for position, signature in signatures.items():
-        signed += is_signed(roster.entries[position].identity, signature, text)
+        signed += is_signed(identities[position], signature, text)
         if signed == quorum:
             return
     refuse(f"signatures of the survivors must be valid for at least {quorum} devices, got {signed}")

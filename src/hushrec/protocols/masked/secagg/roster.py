@@ -27,6 +27,7 @@ from hushrec.protocols.masked.secagg.primitives import (
 )
 
 DEVICE_BYTES = 16
+KEYS_LENGTHS = (DEVICE_BYTES, KEY_BYTES, KEY_BYTES, KEY_BYTES, HASH_BYTES, SIGNATURE_BYTES)  # of `PublicKeys`
 COMPLETE = 300  # in cohorts up to this size all other devices are neighbours
 LARGEST_RISK = 1e-9  # largest probability that corrupt devices hold enough shares of any honest device
 LARGEST_FAILURE = 1e-3  # largest probability that the smallest cohort cannot rebuild some device's secret
@@ -128,8 +129,8 @@ class PublicKeys:
     signature: bytes
 
     def __post_init__(self) -> None:
-        lengths = [len(part) for part in self.parts()]
-        if lengths != [DEVICE_BYTES, KEY_BYTES, KEY_BYTES, KEY_BYTES, HASH_BYTES, SIGNATURE_BYTES]:
+        lengths = tuple(map(len, self.parts()))
+        if lengths != KEYS_LENGTHS:
             refuse(
                 "device, identity, mask_key, channel_key, seed_hash and signature must have 16, 32, 32, 32, 32 and 64"
                 f" bytes, got {', '.join(map(str, lengths))}"
@@ -178,6 +179,11 @@ class Roster:
 
     def __len__(self) -> int:
         return len(self.entries)
+
+    @property
+    def identities(self) -> tuple[bytes, ...]:
+        """The public Ed25519 keys of all devices, which sign the list of survivors."""
+        return tuple(entry.identity for entry in self.entries)
 
     @cached_property
     def digest(self) -> bytes:

@@ -32,11 +32,14 @@ def split_secret(secret: bytes, points: Sequence[int], threshold: int, *, rng: R
 
 
 def _evaluate(coefficients: Sequence[int], point: int) -> int:
-    """Return the value of a polynomial at `point`, by Horner's rule; coefficients start with the highest power."""
+    """Return the value of a polynomial at `point`, by Horner's rule; coefficients start with the highest power.
+
+    The value is reduced modulo the prime once: a point is short, and a division costs more than the longer products.
+    """
     value = 0
     for coefficient in coefficients:
-        value = (value * point + coefficient) % PRIME
-    return value
+        value = value * point + coefficient
+    return value % PRIME
 
 
 def join_shares(shares: Mapping[int, bytes]) -> bytes | None:
