@@ -10,7 +10,17 @@ import pytest
 from service_kit import OPEN_SOCKETS, live_server, wait_for
 from test_masked_parties import make_hostile
 from test_masked_run import device_sum, small_problem
-from test_masked_service import catalogue, joined, masked_settings, new_people, play_round, take_part, wait_for_phase
+from test_masked_service import (
+    catalogue,
+    joined,
+    masked_settings,
+    new_people,
+    play_round,
+    report,
+    take_part,
+    wait_for_phase,
+)
+from test_service_faults import Clock
 
 from hushrec import wire
 from hushrec.engines.cpu.masked import CpuMaskedEngine
@@ -147,6 +157,35 @@ def test_a_cohort_that_too_few_stay_in_is_given_up_and_the_others_go_on(phase: s
     assert side.learner.round_number == 1
 
 
+def test_a_phase_closes_early_only_if_every_cohort_that_can_succeed_has_enough() -> None:
+    """Of six devices in each cohort four must report, and the quorum; devices that left are not waited for."""
+    engine = three_cohorts()
+    server, side = engine.server, engine.server.side
+    server.start_round()
+    everybody = set(engine.clients)
+    assert not side.may_close({0, 1, 2, 3}, set(), 0.1)  # n_min keys: one drop-out would end the attempt
+    assert side.may_close({0, 1, 2, 3, 4}, set(), 0.1)
+    assert not side.may_close({0, 1, 2, 3, 4}, {4}, 0.1)
+    for user in everybody:
+        engine._ask(user)
+    server.close_phase()
+    first = sorted(int.from_bytes(name, "big") for name in side.attempt.cohorts[0].asked)
+    rest = everybody.difference(first)
+    for given, gone, quorum, may_close in [
+        ([], [], 0.1, False),
+        (first[:3], [], 0.1, False),  # 15 of 18 devices
+        (first[:4], [], 0.1, True),
+        (first[:4], [], 0.8, False),
+        (first[:5], [], 0.8, True),
+        (first[:4], first[4:], 1.0, True),
+        (first[:4], first[3:5], 0.8, False),  # one that left had reported, and is no part of the quorum
+        (first[:5], first[4:5], 0.8, True),
+        (first[:3], first[3:], 0.8, True),  # this cohort has failed
+        (first[:3], first[2:5], 0.8, False),  # n_min may still report
+    ]:
+        assert side.may_close(rest.union(given), set(gone), quorum) is may_close
+
+
 def test_a_spoiled_cohort_is_discarded_and_its_members_are_suspected() -> None:
     """The round ends with the other two, and the next one spreads the suspects, of whom two are left.
 
@@ -235,7 +274,10 @@ def test_a_restart_makes_the_same_cohorts(suspected: bool) -> None:
 
 
 def test_over_http_more_devices_than_a_sum_holds_form_cohorts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nine devices in sums of three: each cohort's sum is that of what its devices made before they masked it."""
+    """Nine devices in sums of three: each cohort's sum is that of what its devices made before they masked it.
+
+    Eight of nine devices are a quorum of 0.5, but the cohort of the last one is waited for.
+    """
     tables: dict[tuple[int, bytes], Any] = {}
     make = device_side.make_table
 
@@ -245,10 +287,15 @@ def test_over_http_more_devices_than_a_sum_holds_form_cohorts(tmp_path: Path, mo
         return made
 
     monkeypatch.setattr(device_side, "make_table", recording)
-    settings = masked_settings(3, rounds={"min_devices": 9, "quorum": 1.0}, terms={"survivors": 1.0})
-    with joined(tmp_path, 9, settings) as (live, devices):
-        wait_for(lambda: live.rounds.is_open)
+    settings = masked_settings(3, rounds={"min_devices": 9, "quorum": 0.5}, terms={"survivors": 1.0})
+    clock = Clock()
+    with joined(tmp_path, 9, settings, clock=clock) as (live, devices):
+        report(live, devices, "keys")
+        report(live, devices[1:], "shares")
+        clock.now += 11  # more than grace_seconds
+        assert live.admin("POST", "/v1/admin/start").status_code == 200  # the schedule looks at the clock
         assert live.admin("POST", "/v1/admin/pause").status_code == 200
+        report(live, devices[:1], "shares")
         take_part(devices, lambda: not live.rounds.is_open and live.rounds.round_number == 1)
         wait_for(lambda: not live.rounds.is_open)
         attempt = live.rounds.server.side.attempt

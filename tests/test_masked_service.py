@@ -170,7 +170,10 @@ def test_a_device_that_restarts_goes_on_and_its_file_holds_no_secret_afterwards(
 
 
 def test_no_phase_closes_at_its_quorum_below_n_min(tmp_path: Path) -> None:
-    """2 of 5 are a quorum of 0.4, but the grace begins with the report of the fourth device, n_min; then it ends."""
+    """2 of 5 are a quorum of 0.4, but the grace begins with the report of the fourth device, n_min; then it ends.
+
+    The first phase waits for more than n_min keys, so that a device may drop out later.
+    """
     settings = masked_settings(5, rounds={"quorum": 0.4, "grace_seconds": 10})
     clock = Clock()
 
@@ -184,7 +187,9 @@ def test_no_phase_closes_at_its_quorum_below_n_min(tmp_path: Path) -> None:
         report(live, devices[3:4], phase)
 
     with joined(tmp_path, 5, settings, clock=clock) as (live, devices):
-        report(live, devices, "keys")
+        report_three_then_one("keys")
+        pass_time()
+        report(live, devices[4:], "keys")
         report_three_then_one("shares")
         wait_for(lambda: live.rounds._quorum_at is not None)
         pass_time()

@@ -12,6 +12,7 @@ The state machines `Client` and `Server` call these interfaces and enforce the o
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -214,6 +215,14 @@ class ServerSide(ABC):
     def fewest_devices(self) -> int:
         """The number of devices that must be present to open a round, and must report before its first phase closes."""
         return 1
+
+    def may_close(self, reported: AbstractSet[Name], gone: AbstractSet[Name], quorum: float) -> bool:
+        """Return whether the open phase may close before its deadline with the reports of the devices `reported`.
+
+        `gone` are devices that no longer take part. `quorum` is the fraction of the others whose reports are enough for
+        the operator; the caller counts it over all devices, so that this method need count only parts of them.
+        """
+        return True
 
     def choose_members(self, members: Collection[Name]) -> Collection[Name]:
         """Return the members that the next attempt asks for reports, when a round starts or too few have reported."""

@@ -86,7 +86,7 @@ class Registry:
         self._devices: dict[str, Device] = {}
         self._active_since: Counter[int] = Counter()
         self._active_heard: Counter[int] = Counter()
-        self._ended: set[str] = set()
+        self._ended: set[int | str] = set()
         self.take(row._asdict() for row in rows)
 
     def take(self, rows: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -136,6 +136,11 @@ class Registry:
             self._active_heard[device.heard] -= 1
             self._active_heard[self.round_number] += 1
             device.heard = self.round_number
+
+    @property
+    def ended(self) -> AbstractSet[int | str]:
+        """The ids of all devices that no longer take part."""
+        return self._ended
 
     def count_ended(self, names: AbstractSet[int | str]) -> int:
         """Return how many of the devices with these ids no longer take part."""

@@ -265,14 +265,15 @@ class Rounds(RunCopy):
         """Return the seconds until the open phase closes; at most 0 if it should close now.
 
         A phase closes at its deadline, or earlier: as soon as all present devices have reported, or `grace_seconds`
-        after its quorum has and it has the reports of `ServerSide.fewest_devices`, below which an attempt may fail. The
-        report of a device that left stays in the sum, but does not count for the quorum.
+        after its quorum has, if `ServerSide.may_close` then finds enough reports to go on with. The report of a device
+        that left stays in the sum, but does not count for the quorum.
         """
         until = self._settings.deadline_seconds - self.elapsed
-        given = self.n_reports - self.registry.count_ended(self.server.reported.keys())
+        reported, gone, quorum = self.server.reported.keys(), self.registry.ended, self._settings.quorum
+        given = self.n_reports - self.registry.count_ended(reported)
         is_complete = given >= self.n_present
-        is_few = given < math.ceil(self._settings.quorum * self.n_present) or (
-            self.n_reports < self.server.side.fewest_devices and not is_complete
+        is_few = given < math.ceil(quorum * self.n_present) or not (
+            is_complete or self.server.side.may_close(reported, gone, quorum)
         )
         if self.n_reports == 0 or is_few:
             self._quorum_at = None

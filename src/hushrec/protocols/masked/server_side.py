@@ -7,6 +7,7 @@ cohort, the round needs another attempt.
 
 import math
 from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
 
@@ -54,6 +55,7 @@ class MaskedServer(ServerSide):
         self.learner = self._learning.make_learner(terms.priced.plan, terms.priced.cohort.devices)
         self.attempt: Attempt | None = None  # the open one, or the last
         self._names: dict[bytes, Name] = {}  # names of the devices that the attempt asks, by their 16 bytes
+        self._asked_together: list[frozenset[Name]] = []  # the devices that the open phase asks, by cohort
         self._pool: list[Name] = []  # the devices that attempts of the open round may ask
         self.suspicion = Suspicion()
 
@@ -86,6 +88,23 @@ class MaskedServer(ServerSide):
     @property
     def fewest_devices(self) -> int:
         return self._terms.rules.smallest
+
+    def may_close(self, reported: AbstractSet[Name], gone: AbstractSet[Name], quorum: float) -> bool:
+        """Return whether each cohort that can still succeed has enough reports: n_min, and the quorum of its devices.
+
+        A cohort can no longer succeed if so many of its devices are gone that n_min cannot report. The first phase has
+        no cohorts yet. It waits for a cohort midway between n_min and n_max, so that some devices may drop out later.
+        """
+        smallest = self.fewest_devices
+        if self._open_attempt.phase is Phase.KEYS:
+            return 2 * (len(reported) - len(gone & reported)) >= smallest + self._terms.priced.cohort.devices
+        for asked in self._asked_together:
+            given, left = len(asked & reported), asked & gone
+            is_possible = len(asked) - len(left - reported) >= smallest
+            needed = max(smallest, len(left & reported) + math.ceil(quorum * (len(asked) - len(left))))
+            if is_possible and given < needed:
+                return False
+        return True
 
     @property
     def largest_report(self) -> int:
@@ -195,6 +214,8 @@ class MaskedServer(ServerSide):
         self.suspicion.culprits |= {str(self._names[name]) for cohort in cohorts for name in cohort.culprits}
 
     def _inbox(self) -> Inbox:
+        cohorts = self._open_attempt.cohorts
+        self._asked_together = [frozenset(self._names[name] for name in cohort.asked) for cohort in cohorts]
         return {self._names[name]: message for name, message in self._open_attempt.questions()}
 
     @property
