@@ -54,11 +54,11 @@ def predictions(protocol: str) -> str:
 def breaks() -> str:
     """From which catalogue, or from how many people on, each limit is passed by a masked round without item blocks."""
     rows = []
-    for limit in LIMITS:
-        by_items = limit.name.startswith("device")
+    for limited, (most, advice) in LIMITS.items():
+        by_items = limited.startswith("device")
         first, last = 1e3, 1e13
 
-        def passed(size: float, name: str = limit.name, by_items: bool = by_items) -> bool:
+        def passed(size: float, name: str = limited, by_items: bool = by_items) -> bool:
             sizes = (1e6, size) if by_items else (size, 1e5)
             return any(one["what"] == name for one in capacity(*sizes, item_blocks=1)["too_much"])
 
@@ -66,7 +66,7 @@ def breaks() -> str:
             middle = (first * last) ** 0.5
             first, last = (first, middle) if passed(middle) else (middle, last)
         size = f"{power(last)} items" if by_items else f"{power(last)} people and {power(1e5)} items"
-        rows.append([WORDS[limit.name].format(f"{limit.most:g}"), size, limit.advice])
+        rows.append([WORDS[limited].format(f"{most:g}"), size, advice])
     return table(["a round is too much where", "from", "then"], rows)
 
 

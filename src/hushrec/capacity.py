@@ -57,22 +57,15 @@ class Measured:
 MEASURED = Measured()
 
 
-@dataclass(frozen=True)
-class Limit:
-    """The largest acceptable value (`most`) of one field of `Round` (`name`), and advice for a run that exceeds it."""
-
-    name: str
-    most: float
-    advice: str
-
-
-LIMITS = (
-    Limit("device_mb_up", 10.0, "divide the catalogue into item blocks"),
-    Limit("device_mb_down", 50.0, "publish fewer columns, or remove items that nobody is recommended"),
-    Limit("device_seconds", 10.0, "divide the catalogue into item blocks, or make cohorts smaller"),
-    Limit("server_cores", 1_000.0, "allow more hours per round"),
-    Limit("server_gbit_up", 10.0, "allow more hours per round, or divide the catalogue into item blocks"),
-)
+LARGEST_REPORT_MB = 10.0
+# The largest acceptable value of fields of `Round`, and advice for a run that exceeds it.
+LIMITS = {
+    "device_mb_up": (LARGEST_REPORT_MB, "divide the catalogue into item blocks"),
+    "device_mb_down": (50.0, "publish fewer columns, or remove items that nobody is recommended"),
+    "device_seconds": (10.0, "divide the catalogue into item blocks, or make cohorts smaller"),
+    "server_cores": (1_000.0, "allow more hours per round"),
+    "server_gbit_up": (10.0, "allow more hours per round, or divide the catalogue into item blocks"),
+}
 
 
 @dataclass(frozen=True)
@@ -107,8 +100,8 @@ def masked_training(people: int, items: int, *, epsilon: float, hours: float, it
     blocks = item_blocks or 1
     rounds = masked_rounds(people, items, epsilon=epsilon, hours=hours, item_blocks=blocks)
     largest = max(one.device_mb_up for one in rounds)
-    if item_blocks is None and largest > LIMITS[0].most:
-        blocks = math.ceil(largest / LIMITS[0].most)
+    if item_blocks is None and largest > LARGEST_REPORT_MB:
+        blocks = math.ceil(largest / LARGEST_REPORT_MB)
         rounds = masked_rounds(people, items, epsilon=epsilon, hours=hours, item_blocks=blocks)
     return Training(rounds, blocks, math.ceil(people / LARGEST_COHORT))
 
@@ -207,8 +200,7 @@ def capacity(
     worst = {name: max(getattr(one, name) for one in rounds) for name in names}
     training = {name: sum(getattr(one, name) for one in rounds) for name in names if name.startswith("device")}
     training["server_core_hours"] = hours * sum(one.server_cores for one in rounds)
-    broken = [limit for limit in LIMITS if worst[limit.name] > limit.most]
-    broken.sort(key=lambda limit: limit.most / worst[limit.name])
+    exceeded = {name: most for name, (most, _) in LIMITS.items() if worst[name] > most}
     return {
         "people": people,
         "items": items,
@@ -220,8 +212,8 @@ def capacity(
         "largest_round": worst,
         "training": training,
         "too_much": [
-            {"what": limit.name, "found": worst[limit.name], "most": limit.most, "advice": limit.advice}
-            for limit in broken
+            {"what": name, "found": worst[name], "most": exceeded[name], "advice": LIMITS[name][1]}
+            for name in sorted(exceeded, key=lambda name: exceeded[name] / worst[name])
         ],
     }
 

@@ -6,7 +6,6 @@ megabyte.
 """
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import polars as pl
 
 from hushrec.errors import RunError
+from hushrec.files import replacing
 
 FORMAT = 1
 Record = dict[str, Any]
@@ -43,9 +43,8 @@ def write_records(folder: str | Path, shared: Shared, rows: list[Record]) -> Non
     ).write_parquet(path / "runs.parquet", compression="zstd")
     splits = {str(seed): entry for seed, entry in shared.splits.items()}
     content = {"format": FORMAT, **shared.about, "settings": shared.settings, "splits": splits}
-    temporary = path / "experiment.json.part"
-    temporary.write_text(json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n", "utf-8")
-    os.replace(temporary, path / "experiment.json")
+    with replacing(path / "experiment.json") as file:
+        file.write(f"{json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)}\n".encode())
 
 
 # Columns of `runs.parquet` that describe a run's setting, for other programs; `experiment.json` has all settings.

@@ -256,10 +256,7 @@ class Recommender:
         With `refit`, a run with held-out test ratings is first trained again on all ratings; the folder keeps the
         result for later calls. This is another training, for which real devices would pay the budget again.
         """
-        return cls._around(load_final(folder, remark=remark or LOGGER.warning) if refit else load(folder))
-
-    @classmethod
-    def _around(cls, result: Result) -> Self:
+        result = load_final(folder, remark=remark or LOGGER.warning) if refit else load(folder)
         chosen = from_json(result.record["settings"])
         own = {name: value for name, value in chosen.items() if name not in OF_A_RUN}
         return cls(**nested(own))._now(result)

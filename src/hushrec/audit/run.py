@@ -25,7 +25,7 @@ from hushrec.audit.observed_run import Truth, item_popularity, record
 from hushrec.audit.poisoning import attack_integrity
 from hushrec.audit.rating_levels import RatingLevels
 from hushrec.audit.selection_rounds import selection_curve
-from hushrec.audit.statistics import auc
+from hushrec.audit.statistics import mean_auc
 from hushrec.data.ratings import Ratings
 from hushrec.errors import ParameterError
 from hushrec.plugins import plugins
@@ -329,9 +329,7 @@ class Bench:
     def _early(self, observation: Observation, truth: Truth) -> dict[str, float]:
         few = replace(observation, reports=observation.reports[:20])
         return {
-            attack.name: float(
-                np.nanmean([auc(row, labels) for row, labels in zip(attack.guess(few), truth.rated, strict=False)])
-            )
+            attack.name: mean_auc(attack.guess(few), truth.rated[:20])
             for attack in (SelectionAverage(), ConsistentRatings(), OppositeDirections())
             if attack.applies_to(few)
         }

@@ -30,6 +30,11 @@ def auc(scores: FloatArray, labels: BoolArray) -> float:
     return float((ranks[labels].sum() - n_true * (n_true + 1) / 2) / (n_true * n_false))
 
 
+def mean_auc(scores: FloatArray, labels: BoolArray) -> float:
+    """Return the mean AUC over people, who have one row each in both arrays; rows with equal labels are left out."""
+    return float(np.nanmean([auc(*row) for row in zip(scores, labels, strict=True)]))
+
+
 def rate_at(scores: FloatArray, labels: BoolArray) -> float:
     """Return the true-positive rate at a false-positive rate of 1 %, on the piecewise linear ROC curve."""
     return float(np.interp(0.01, *roc(scores, labels)))

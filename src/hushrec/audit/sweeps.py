@@ -13,7 +13,7 @@ from hushrec.audit.judge import abs_cosines
 from hushrec.audit.observation import Observation
 from hushrec.audit.observed_run import Truth, item_popularity, record
 from hushrec.audit.run import Audit
-from hushrec.audit.statistics import auc
+from hushrec.audit.statistics import mean_auc
 from hushrec.data.ratings import Ratings
 from hushrec.engines.gradient import GradientProblem
 from hushrec.errors import Diverged, ParameterError
@@ -77,7 +77,7 @@ def noise_curve(ratings: Ratings, settings: Settings, factors: Sequence[float] =
             point[f"cosine, {attack.name}"] = float(abs_cosines(attack.guess(observation), truth.user_vectors).mean())
         for existence in (ErrorLikelihood(), AveragedErrors(), ConsistentRatings()):
             if existence.applies_to(observation):
-                point[f"AUC, {existence.name}"] = _mean_auc(existence, observation, truth)
+                point[f"AUC, {existence.name}"] = mean_auc(existence.guess(observation), truth.rated)
         strangers = np.roll(truth.user_vectors, 1, axis=0)
         point["cosine, a stranger's vector"] = float(abs_cosines(strangers, truth.user_vectors).mean())
         point["rmse"] = task.metrics(engine.predictor())["rmse"]
@@ -92,14 +92,9 @@ def budget_curve(ratings: Ratings, settings: Settings, budgets: Sequence[float] 
         chosen = settings.replace(epsilon_g=epsilon_g)
         task = chosen.make_task(ratings)
         observation, truth, engine = _watch(task_problem(task, chosen), settings.seed)
-        found = {attack.name: _mean_auc(attack, observation, truth) for attack in attacks}
+        found = {attack.name: mean_auc(attack.guess(observation), truth.rated) for attack in attacks}
         points.append({"epsilon_g": epsilon_g, **found, "rmse": task.metrics(engine.predictor())["rmse"]})
     return points
-
-
-def _mean_auc(attack: Attack, observation: Observation, truth: Truth) -> float:
-    areas = [auc(row, labels) for row, labels in zip(attack.guess(observation), truth.rated, strict=True)]
-    return float(np.nanmean(areas))
 
 
 def _watch(problem: GradientProblem, seed: int) -> tuple[Observation, Truth, Any]:

@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
+from rich.table import Table
 from typer import Option
 
 import hushrec
@@ -134,6 +135,14 @@ def progress_bars(*columns: ProgressColumn) -> Iterator[Callable[..., None]]:
             bars.update(tasks[name], completed=done, total=total, description=text or name)
 
         yield show
+
+
+def print_table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
+    """Print rows of untrusted text to stdout as a table with these column headings."""
+    table = Table(*heads, box=None)
+    for row in rows:
+        table.add_row(*map(harmless, row))
+    Console().print(table)
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:

@@ -19,6 +19,7 @@ from hushrec.cli.app import (
     deliver,
     harmless,
     print_json,
+    print_table,
     progress_bars,
     say,
 )
@@ -43,11 +44,10 @@ def list_sets(data_dir: DataDir = None, as_json: JsonFlag = False) -> None:
     if as_json:
         print_json({"sets": rows})
         return
-    table = Table("name", "what", "where", box=None)
     for row in rows:
         how = f"hushrec data get {row['name']}" if row.get("address") else "not found; no longer published"
-        table.add_row(row["name"], row["summary"], harmless(row["found"] or how))
-    Console().print(table)
+        row["found"] = row["found"] or how
+    print_table(["name", "what", "where"], ((row["name"], row["summary"], row["found"]) for row in rows))
 
 
 def _named_sets(data_dir: Path | None) -> list[dict[str, Any]]:

@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 from typer import Argument, Option
 
 import hushrec
-from hushrec.cli.app import JsonFlag, app, counted, harmless, print_json, say
+from hushrec.cli.app import JsonFlag, app, counted, print_json, print_table, say
 from hushrec.cli.options import Authority, Count, EpsilonG, EpsilonI, EpsilonP, Port
 from hushrec.errors import DataError, LocalProtocolError, ParameterError
 
@@ -254,10 +252,8 @@ def search(
         items = [{"item": item, "title": title, "rating": ratings.get(item)} for item, title in found.items]
         print_json({"count": found.count, "items": items})
         return
-    table = Table("item", "title", "your rating", box=None)
-    for item, title in found.items:
-        table.add_row(harmless(item), harmless(title), f"{ratings[item]:g}" if item in ratings else "")
-    Console().print(table)
+    rows = ((item, title, f"{ratings[item]:g}" if item in ratings else "") for item, title in found.items)
+    print_table(["item", "title", "your rating"], rows)
     if found.count > len(found.items):
         say(f"{found.count} items were found; -n {found.count} lists all of them")
 
@@ -274,10 +270,7 @@ def recommend(
     if as_json:
         print_json({"items": [vars(item) for item in items], "order": order})
         return
-    table = Table("item", "title", "predicted", box=None)
-    for item in items:
-        table.add_row(harmless(item.item), harmless(item.title), f"{item.predicted:.2f}")
-    Console().print(table)
+    print_table(["item", "title", "predicted"], ((one.item, one.title, f"{one.predicted:.2f}") for one in items))
     if order is not None:
         say(order)
 

@@ -3,11 +3,9 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-from rich.console import Console
-from rich.table import Table
 from typer import Argument, Option
 
-from hushrec.cli.app import JsonFlag, app, harmless, print_json, say
+from hushrec.cli.app import JsonFlag, app, print_json, print_table, say
 from hushrec.cli.options import Count
 from hushrec.errors import ParameterError
 
@@ -77,14 +75,12 @@ def _print_items(items: list[Row], reasons: list[list[Row]], *, why: bool) -> No
         return
     is_rating = all(item["predicted"] is not None for item in items)
     titled = any(item["title"] for item in items)
-    table = Table("item", *(["title"] * titled), "predicted" if is_rating else "score", "support", box=None)
-    if why:
-        table.add_column("similar to")
+    heads = ["item", *["title"] * titled, "predicted" if is_rating else "score", "support", *["similar to"] * why]
+    rows = []
     for item, found in zip(items, reasons, strict=True):
         named, title = ", ".join(map(_reason, found)), item["title"] or ""
-        cells = [item["item"], *([title] * titled), _number(item), str(item["support"]), *([named] * why)]
-        table.add_row(*map(harmless, cells))
-    Console().print(table)
+        rows.append([item["item"], *[title] * titled, _number(item), str(item["support"]), *[named] * why])
+    print_table(heads, rows)
     if not is_rating:
         say("these are scores of a ranking model: only their order has a meaning")
 

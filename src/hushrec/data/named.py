@@ -1,14 +1,13 @@
 """The named data sets: their licences, how to find and download their files; and summary statistics of any ratings."""
 
 import os
-import shutil
 import tempfile
 import urllib.error
 import urllib.request
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -194,14 +193,8 @@ def _unpack(entry: NamedSet, archive: Path, folder: Path) -> Path:
                 " its publisher may have changed it. Nothing was unpacked. Unpack a copy of the set by hand, so that"
                 f" {folder / entry.ratings_files[0]} exists."
             )
-        target = folder / entry.name
-        target.mkdir(exist_ok=True)
-        for member in names:
-            parent, _, file = member.rpartition("/")
-            if parent == entry.name and file:
-                with content.open(member) as source, (target / file).open("wb") as copy:
-                    shutil.copyfileobj(source, copy)
-    return target
+        content.extractall(folder, [name for name in names if PurePosixPath(name).parts[:-1] == (entry.name,)])
+    return folder / entry.name
 
 
 def describe(ratings: Ratings) -> dict[str, Any]:

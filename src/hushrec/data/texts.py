@@ -5,7 +5,6 @@ import gzip
 import io
 import zlib
 from collections.abc import Iterator
-from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -98,14 +97,14 @@ def _as_utf8(path: Path, blocks: Iterator[bytes], encoding: str | None) -> Itera
         return
     try:
         b" ".decode(encoding, "ignore")  # raises if it is not an encoding of text
-        decoder = codecs.getincrementaldecoder(encoding)()
+        codecs.getincrementaldecoder(encoding)
     except (LookupError, ValueError):
         raise DataError(
             f"encoding must be one that Python knows, such as utf-8, latin-1 or utf-16, got {encoding!r}."
         ) from None
     try:
-        for block in chain(blocks, [b""]):
-            yield decoder.decode(block, final=not block).encode("utf-8")
+        for text in codecs.iterdecode(blocks, encoding):
+            yield text.encode("utf-8")
     except ValueError:
         raise DataError(f"{path} must be {encoding} text, but is not. Pass the right --encoding.") from None
 

@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -94,7 +94,7 @@ class GridResult:
     bytes_per_client_round: FloatArray  # (n_runs,): mean number of bytes that one device sends in a round
     about: dict[str, Any]  # machine, versions, seconds, and the settings of every row as `run_settings`
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | Path | IO[bytes]) -> None:
         arrays = {name: value for name, value in vars(self).items() if name != "about"}
         np.savez_compressed(path, about=np.array(json.dumps(self.about)), **arrays)
 

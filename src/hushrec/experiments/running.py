@@ -26,6 +26,7 @@ from hushrec.experiment_records import Record, Shared, is_experiment, write_reco
 from hushrec.experiments.config import DataTable, Experiment, Plan, make_plans, read_experiment
 from hushrec.experiments.grid import MODELS, Grid, GridResult, RunSettings, run_grid, versions
 from hushrec.experiments.single import check_plan, make_plan_problem, run_plan, split_record, without_result
+from hushrec.files import replacing
 from hushrec.protocols.configured import Spending
 from hushrec.scale import HIGHEST, LOWEST
 from hushrec.simulation.results import to_json
@@ -146,9 +147,8 @@ def _run_on_cores(prepared: Prepared, parts: Path, jobs: int, progress: Progress
     waiting = [number for number, file in enumerate(files) if not file.is_file()]
     done = len(files) - len(waiting)
     for number, row in _results(prepared, waiting, jobs):
-        temporary = files[number].with_suffix(".part")
-        temporary.write_text(json.dumps(to_json(row)))
-        os.replace(temporary, files[number])
+        with replacing(files[number]) as file:
+            file.write(json.dumps(to_json(row)).encode())
         done += 1
         if progress is not None:
             progress(done, len(files))
@@ -255,9 +255,8 @@ def _run_batches(prepared: Prepared, parts: Path, progress: Progress | None) -> 
     file = parts / f"{hashlib.sha256(keys.encode()).hexdigest()[:16]}.npz"
 
     def keep(result: GridResult) -> None:
-        temporary = file.with_suffix(".part.npz")
-        result.save(temporary)
-        os.replace(temporary, file)
+        with replacing(file) as out:
+            result.save(out)
         if progress is not None:
             progress(result.about["runs"], len(prepared.plans))
 
