@@ -41,7 +41,7 @@ ALLOWED: dict[str, set[str]] = {
     "files": {"errors"},
     "simulation": _SIMULATION - {"simulation"} | {"engines.ray"},
     "audit": _SIMULATION,
-    "experiment_records": _BASE,
+    "experiment_records": _BASE | {"files"},
     "report": _BASE | {"budget", "files", "models", "protocols", "experiment_records", "simulation", "evaluate"},
     "demo": _SIMULATION | {"audit", "report"},
     "experiments": _SIMULATION | {"audit", "engines.ray", "experiment_records", "report"},
