@@ -67,7 +67,7 @@ def test_a_changed_file_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "settings",
     [
-        {"protocol": "masked", "model": "gp"},
+        {"protocol": "masked", "model": "gp", "evaluation": 0.2},
         {"protocol": "masked", "model": "audience"},
         {"protocol": "sdcf", "model": "mf", "factors": 5, "step": 0.05, "rounds": 3},
         {"protocol": "sdcf", "model": "bpr", "factors": 5, "rounds": 3},

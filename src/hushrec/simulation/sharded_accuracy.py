@@ -8,9 +8,10 @@ import numpy as np
 from scipy.sparse.linalg import LinearOperator, cg
 
 from hushrec.arrays import FloatArray, IntArray
-from hushrec.engines.sharded.crew import Crew
+from hushrec.engines.sharded.crew import Crew, Worker
 from hushrec.evaluate import held_out_ranks, metrics_of_ranks
 from hushrec.models.baselines import BIAS_PENALTY
+from hushrec.models.cold import own_means
 from hushrec.models.predictor import Arrays, Predictor
 from hushrec.simulation.shard_parts import Seen, ShardPart
 from hushrec.simulation.tasks import Candidates, same_for_all
@@ -76,24 +77,24 @@ class Accuracy:
         return [self._crew.get(one) for one in asked]
 
 
-def right_side(worker: Any, seen: Seen) -> FloatArray:
+def right_side(worker: Worker, seen: Seen) -> FloatArray:
     """Return this part's contribution to the right side of the linear system in `Accuracy.item_biases`.
 
     For each item i it is the sum over raters u of d_ui − Σ_j d_uj / (n_u + λ), where d is a rating minus the mean, j
     runs over the n_u items that u rated, and λ is `BIAS_PENALTY`. `seen` has counts and sums over all parts.
     """
-    problem: AnyProblem = worker.part.load()
+    problem: AnyProblem = worker.people.problem
     residuals = problem.values - float(worker.part.scale.to_unit(seen.mean))
     return np.bincount(problem.items, residuals - _spread(problem, residuals), problem.n_items).astype(np.float64)
 
 
-def left_side(worker: Any, biases: FloatArray) -> FloatArray:
+def left_side(worker: Worker, biases: FloatArray) -> FloatArray:
     """Return this part's contribution to the sum Σ_u Σ_j b_j / (n_u + λ) in `Accuracy.item_biases`, for each item.
 
     u runs over the people of this part who rated the item, and j over the n_u items that u rated. The b_j are the
     `biases`, and λ is `BIAS_PENALTY`.
     """
-    problem: AnyProblem = worker.part.load()
+    problem: AnyProblem = worker.people.problem
     return np.bincount(problem.items, _spread(problem, biases[problem.items]), problem.n_items).astype(np.float64)
 
 
@@ -107,12 +108,12 @@ def own_sums(problem: AnyProblem, values: FloatArray) -> FloatArray:
 
     `values` has one number for each rating of the problem.
     """
-    who = np.repeat(np.arange(problem.n_users), problem.rated_counts)
-    return np.asarray(np.bincount(who, values, problem.n_users) / (problem.rated_counts + BIAS_PENALTY))
+    sums = np.bincount(problem.rating_users, values, problem.n_users)
+    return np.asarray(sums / (problem.rated_counts + BIAS_PENALTY))
 
 
 def measure(
-    worker: Any, users: Any, public: Arrays, seen: Seen, among: Candidates | None, biases: FloatArray | None
+    worker: Worker, users: Any, public: Arrays, seen: Seen, among: Candidates | None, biases: FloatArray | None
 ) -> dict[str, Any]:
     """Return one part's contribution to the test metrics, by name of the model ("model", "popularity", "bias", …).
 
@@ -122,8 +123,8 @@ def measure(
     are this part's user vectors, `seen` holds counts and sums over all parts.
     """
     part: ShardPart = worker.part
-    problem, (who, items, values, held) = part.load(), part.read()
-    predictor: Predictor = worker.predictor(problem, users, public)
+    problem, (who, items, values, held) = worker.people.problem, part.read()
+    predictor: Predictor = worker.people.predictor(users, public)
     test = who[held], items[held]
     if among is None:
         assert biases is not None
@@ -156,9 +157,8 @@ def _rating_errors(
     assert part.scale is not None
     users, items = test
     mean = seen.mean
-    own = np.bincount(np.repeat(np.arange(problem.n_users), problem.rated_counts), problem.values, problem.n_users)
     with np.errstate(invalid="ignore", divide="ignore"):
-        user_means = part.scale.from_unit(own / problem.rated_counts)
+        user_means = part.scale.from_unit(own_means(problem.starts, problem.values))
         item_means = seen.sums / seen.by_item
     unit = float(part.scale.to_unit(mean))
     own_biases = own_sums(problem, problem.values - unit - biases[problem.items])

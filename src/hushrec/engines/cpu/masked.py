@@ -7,6 +7,7 @@ rounding, the integers are identical (`hushrec.protocols.masked.device_table`).
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from typing import Any
 
 import numba
@@ -48,7 +49,7 @@ class MaskedPeople:
     """The people of a masked run, or a contiguous part of them. Compiled loops over their ratings run in threads."""
 
     def __init__(self, problem: AnyProblem) -> None:
-        self._problem = problem
+        self.problem = problem
         self._used, self._held = _parts(problem)
 
     def sum_integers(
@@ -66,7 +67,7 @@ class MaskedPeople:
         the round. `present` has one flag per person: whether the device reports. `given` holds uniform numbers for
         rounding, in tests.
         """
-        problem = self._problem
+        problem = self.problem
         people = People(*self._used, present, *self._held)
         stream = make_stream(problem.seed, Purpose.TABLE_ROUNDING, number, problem.first_user)
         layout, size = _layout(one, codes, problem.protocol(0).fraction(problem.terms))
@@ -84,6 +85,11 @@ class MaskedPeople:
             for sums in pool.map(add, range(len(borders) - 1)):
                 total += sums
         return total
+
+    def predictor(self, users: None, public: Arrays) -> Predictor:
+        """Return the predictor of these people; `users` is None, because masked runs have no user vectors."""
+        made: Predictor = self.problem.protocol(0).make_predictor(self.problem, public, {})
+        return made
 
     def _kernel(self, table: Any) -> tuple[Callable[..., None], Any]:
         """Return the compiled loop over people for this class of public table, and the table's arrays for the loop."""
@@ -109,7 +115,7 @@ class MaskedPeople:
             directions=table.directions,
             description_centre=table.description_centre,
             description_map=table.description_map,
-            taste_columns=self._problem.model.columns.taste,
+            taste_columns=self.problem.model.columns.taste,
             shape=np.array(shape),
         )
 
@@ -124,7 +130,6 @@ class CpuMaskedEngine:
         self.learner = self.learning.make_learner(self.priced.plan, problem.n_users)
         self._latest: tuple[int, Predictor] | None = None  # a round, and the predictor after it
         self._compilation = CompilationNotice(remark)
-        self._people = MaskedPeople(problem)
 
     @property
     def round_number(self) -> int:
@@ -205,6 +210,10 @@ class CpuMaskedEngine:
             total = self._add_people(one, codes, table, present, given)
         ends = np.cumsum([block.size for block in one.blocks])
         return np.split(total, ends[:-1])
+
+    @cached_property
+    def _people(self) -> MaskedPeople:
+        return MaskedPeople(self.problem)
 
     def _add_people(
         self, one: Round, codes: Sequence[BlockCode], table: Any, present: BoolArray, given: Given

@@ -19,8 +19,9 @@ from hushrec.engines.cpu.kernels import Choices, Inputs, Outcome, Profiles, Rows
 from hushrec.engines.cpu.randomized_response import fill_permanent
 from hushrec.engines.gradient import GradientProblem, fake_ranges, profile_caps, selection_probabilities
 from hushrec.models.fm import FactorizationMachine
+from hushrec.models.predictor import Arrays, Predictor
 from hushrec.protocols.gradient.device import Draws
-from hushrec.protocols.gradient.prediction import initial_user_vectors
+from hushrec.protocols.gradient.prediction import Predictions, initial_user_vectors
 from hushrec.randomness import Purpose, SeededRandomness
 
 Value = TypeVar("Value")
@@ -75,6 +76,11 @@ class People:
             squares = np.square(before, dtype=np.float64)
             outcome.rho[:] *= 1 - squares[:, 0] / squares.sum(axis=1)  # the user's own bias is not sent
         return outcome, largest
+
+    def predictor(self, users: Rows, public: Arrays) -> Predictor:
+        """Return the predictor of these users, from their vectors with padded rows and the public table."""
+        own = np.asarray(users[:, : self.problem.model.user_width], np.float64)
+        return Predictions(self.problem).predictor(own, public["item_vectors"])
 
     def _renew_permanent_bits(self, round_number: int) -> None:
         """Draw the permanent bits of this round's epoch from the seed, unless they have been drawn."""

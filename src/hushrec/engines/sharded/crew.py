@@ -32,6 +32,14 @@ class InMemory:
         return self.problem
 
 
+@dataclass(frozen=True)
+class Worker:
+    """A worker for one part of the people, whose ratings `people` holds: a `People` or a `MaskedPeople`."""
+
+    part: Any  # a `Part`
+    people: Any
+
+
 MakeWorker = Callable[..., Any]  # makes a worker from one of the `sources` of `Crew.start`
 
 

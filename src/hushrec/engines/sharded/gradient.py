@@ -5,7 +5,6 @@ of a part after one round are an argument of its next round.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -19,40 +18,25 @@ from hushrec.engines.cpu.kernels import Rows, Vectors
 from hushrec.engines.cpu.layout import block_borders
 from hushrec.engines.cpu.people import People
 from hushrec.engines.gradient import GradientProblem
-from hushrec.engines.sharded.crew import Crew, InMemory, MakePart, Part
+from hushrec.engines.sharded.crew import Crew, InMemory, MakePart, Part, Worker
 from hushrec.models.fm import FactorizationMachine
-from hushrec.models.predictor import Arrays, Predictor
+from hushrec.models.predictor import Arrays
 from hushrec.protocols.gradient.device import Draws
 from hushrec.protocols.gradient.plausible import check_finite, check_gradients
-from hushrec.protocols.gradient.prediction import Predictions
 
 DTYPE = np.dtype(np.float32)
 
 
-@dataclass(frozen=True)
-class GradientWorker:
-    """A worker for one part of the users. It caches only permanent bits, which can be drawn again from the seed."""
-
-    part: Part
-    people: People
-
-    @classmethod
-    def make(cls, part: Part, borders: IntArray) -> "GradientWorker":
-        return cls(part, People(part.load(), borders, DTYPE))
-
-    @staticmethod
-    def predictor(problem: GradientProblem, users: Rows, public: Arrays) -> Predictor:
-        """Return the predictor for the users of a part, from their vectors `users` and the public table."""
-        own = np.asarray(users[:, : problem.model.user_width], np.float64)
-        return Predictions(problem).predictor(own, public["item_vectors"])
+def _make_worker(part: Part, borders: IntArray) -> Worker:
+    return Worker(part, People(part.load(), borders, DTYPE))
 
 
-def start(worker: GradientWorker) -> tuple[Rows, FloatArray]:
+def start(worker: Worker) -> tuple[Rows, FloatArray]:
     """Return the vectors of the worker's users before the first round, and their privacy losses, which are zero."""
     return worker.people.initial_vectors(), np.zeros(worker.people.problem.n_users)
 
 
-def report(worker: GradientWorker, number: int, users: Rows, rho: FloatArray, rows: Rows) -> tuple[Any, ...]:
+def report(worker: Worker, number: int, users: Rows, rho: FloatArray, rows: Rows) -> tuple[Any, ...]:
     """Run round `number` for the users of one part; return their new vectors and what they add to the items' sums.
 
     `users` are the user vectors, `rho` the privacy losses and `rows` the item vectors before the round. The result is
@@ -86,7 +70,7 @@ class ShardedGradientEngine(BlockEngine):
         self._blocks = np.diff(cuts)
         parts = make_part or (lambda first, stop: InMemory(problem.part(first, stop)))
         crew.start(
-            GradientWorker.make,
+            _make_worker,
             [(parts(int(blocks[a]), int(blocks[b])), blocks[a : b + 1] - blocks[a]) for a, b in pairwise(cuts)],
         )
         begun = [crew.ask(part, start, n_results=2) for part in range(n_parts)]

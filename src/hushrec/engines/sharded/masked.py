@@ -1,7 +1,6 @@
 """The engine for the masked protocol that divides people into parts, and adds up the integer sums of the parts."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -11,36 +10,22 @@ from hushrec.arrays import BoolArray, IntArray
 from hushrec.engines import Remark
 from hushrec.engines.cpu.masked import CpuMaskedEngine, MaskedPeople, even_work
 from hushrec.engines.cpu.masked_kernels import Given
-from hushrec.engines.sharded.crew import Crew, InMemory, MakePart, Part
-from hushrec.models.predictor import Arrays, Predictor
+from hushrec.engines.sharded.crew import Crew, InMemory, MakePart, Part, Worker
 from hushrec.protocols.masked.encoding import BlockCode
 from hushrec.protocols.masked.plan import Round
 from hushrec.simulation.training_problem import AnyProblem
 
 
-@dataclass(frozen=True)
-class MaskedWorker:
-    """A worker for one part of the people. It holds nothing but their ratings."""
-
-    part: Part
-    people: MaskedPeople
-
-    @classmethod
-    def make(cls, part: Part) -> "MaskedWorker":
-        return cls(part, MaskedPeople(part.load()))
-
-    @staticmethod
-    def predictor(problem: AnyProblem, users: None, public: Arrays) -> Predictor:
-        """Return the predictor for the people of a part; `users` is None, because masked runs have no user vectors."""
-        made: Predictor = problem.protocol(0).make_predictor(problem, public, {})
-        return made
+def _make_worker(part: Part) -> Worker:
+    return Worker(part, MaskedPeople(part.load()))
 
 
 def sum_integers(
-    worker: MaskedWorker, number: int, one: Round, codes: Sequence[BlockCode], table: Any, present: BoolArray
+    worker: Worker, number: int, one: Round, codes: Sequence[BlockCode], table: Any, present: BoolArray
 ) -> IntArray:
     """Return the sum of the integer tables of the worker's people, as `MaskedPeople.sum_integers` does."""
-    return worker.people.sum_integers(number, one, codes, table, present)
+    found: IntArray = worker.people.sum_integers(number, one, codes, table, present)
+    return found
 
 
 class ShardedMaskedEngine(CpuMaskedEngine):
@@ -55,7 +40,7 @@ class ShardedMaskedEngine(CpuMaskedEngine):
         self.crew = crew
         self.borders = even_work(problem.starts, crew.n_parts(int(problem.starts[-1])))
         parts = make_part or (lambda first, stop: InMemory(problem.part(first, stop)))
-        crew.start(MaskedWorker.make, [(parts(int(a), int(b)),) for a, b in pairwise(self.borders)])
+        crew.start(_make_worker, [(parts(int(a), int(b)),) for a, b in pairwise(self.borders)])
 
     def _add_people(
         self, one: Round, codes: Sequence[BlockCode], table: Any, present: BoolArray, given: Given
