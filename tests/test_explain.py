@@ -8,7 +8,7 @@ from command import run
 
 from hushrec.data.synthetic import synthetic, synthetic_truth
 from hushrec.errors import ParameterError
-from hushrec.models.predictor import cosine_likeness, likeness_between
+from hushrec.models.predictor import likeness_between
 from hushrec.simulation.results import Result
 from hushrec.simulation.results import load as load_run
 from hushrec.simulation.training import train
@@ -17,7 +17,7 @@ from hushrec.simulation.training import train
 def test_likeness_by_hand() -> None:
     """The mean of (3, 1), (1, 1), (2, 1), (2, 1) is (2, 1): the first two point apart, the others nowhere."""
     vectors = np.array([[3.0, 1.0], [1.0, 1.0], [2.0, 1.0], [2.0, 1.0]])
-    assert cosine_likeness(vectors, 0) == pytest.approx([1, -1, 0, 0])
+    assert likeness_between(vectors, [0], range(4))[0] == pytest.approx([1, -1, 0, 0])
     assert likeness_between(vectors, [0, 1], [1]) == pytest.approx(np.array([[-1], [1]]))
 
 
@@ -34,8 +34,8 @@ def test_learned_likeness_goes_with_true_likeness(result: Result) -> None:
     """
     truth = synthetic_truth().item_vectors
     often = np.flatnonzero(np.bincount(synthetic().items, minlength=len(truth)) >= 60)
-    learned = np.array([cosine_likeness(result.predictor.item_vectors, item)[often] for item in often])
-    true = np.array([cosine_likeness(truth, item)[often] for item in often])
+    learned = likeness_between(result.predictor.item_vectors, often, often)
+    true = likeness_between(truth, often, often)
     above = np.triu_indices(len(often), 1)
     assert np.corrcoef(learned[above], true[above])[0, 1] > 0.4
 

@@ -24,9 +24,10 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(5)
 
 
-def arrays_of(rows: TitleRows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The three arrays that the compiled functions take."""
-    return rows.starts, rows.columns, rows.weights
+def table_of(rows: np.ndarray, variances: np.ndarray, kernel: tuple[float, float], titles: TitleRows) -> gp.ItemTable:
+    """A public table with these arrays, and nothing about offsets and counts."""
+    none, words = np.zeros(len(rows)), (titles.starts, titles.columns, titles.weights)
+    return gp.ItemTable(none, rows, variances, none, none, np.array(kernel), *words)
 
 
 def covariance(rows: np.ndarray, titles: TitleRows) -> np.ndarray:
@@ -68,10 +69,11 @@ def test_the_process_predicts_mean_and_deviation(person: dict[str, np.ndarray]) 
     """k_jᵀα and √(k_jj − k_jᵀ(K + diag v)⁻¹k_j), for rated and unrated items, with words and series in common."""
     titles = title_rows(TITLES)
     rows, items, residuals, variances = (person[name] for name in ("rows", "items", "residuals", "variances"))
-    words, wanted = np.zeros(int(titles.columns.max()) + 1), np.arange(len(TITLES))
-    factor, alpha = gp.fit_process(items, residuals, variances, rows, KERNEL, arrays_of(titles), words)
-    mean = gp.predict_mean(items, alpha, wanted, rows, KERNEL, arrays_of(titles), words)
-    deviation = gp.predict_deviation(items, factor, wanted, rows, KERNEL, arrays_of(titles), words)
+    table, wanted = table_of(rows, variances, KERNEL, titles), np.arange(len(TITLES))
+    words = gp.title_scratch(table)
+    factor, alpha = gp.fit_process(items, residuals, table, words)
+    mean = gp.predict_mean(items, alpha, wanted, table, words)
+    deviation = gp.predict_deviation(items, factor, wanted, table, words)
 
     k = covariance(rows, titles)
     inverse = np.linalg.inv(k[np.ix_(items, items)] + np.diag(variances[items]))
@@ -84,11 +86,11 @@ def test_the_process_predicts_mean_and_deviation(person: dict[str, np.ndarray]) 
 def test_the_linear_part_predicts_what_the_posterior_predicts(person: dict[str, np.ndarray]) -> None:
     """Two routes to one number: regression on rows, and the process with the kernel of their products."""
     rows, items, residuals, variances = (person[name] for name in ("rows", "items", "residuals", "variances"))
-    no_titles = (np.zeros(8, np.int64), np.empty(0, np.int64), np.empty(0))
-    wanted, words, kernel = np.arange(7), np.zeros(0), (0.0, 1.0)
-    factor, alpha = gp.fit_process(items, residuals, variances, rows, kernel, no_titles, words)
-    found = gp.predict_mean(items, alpha, wanted, rows, kernel, no_titles, words)
-    deviation = gp.predict_deviation(items, factor, wanted, rows, kernel, no_titles, words)
+    no_titles = TitleRows(np.zeros(8, np.int64), np.empty(0, np.int64), np.empty(0))
+    wanted, words, table = np.arange(7), np.zeros(0), table_of(rows, variances, (0.0, 1.0), no_titles)
+    factor, alpha = gp.fit_process(items, residuals, table, words)
+    found = gp.predict_mean(items, alpha, wanted, table, words)
+    deviation = gp.predict_deviation(items, factor, wanted, table, words)
     mean, covariance = gp.taste_posterior(rows[items], residuals, 1 / variances[items])
     np.testing.assert_allclose(found, rows @ mean, rtol=1e-9)
     np.testing.assert_allclose(gp.predict_taste(mean, wanted, rows), rows @ mean, rtol=1e-9)

@@ -21,8 +21,8 @@ def rating_baselines(
     The keys are "global_mean", "user_mean", "item_mean" and "bias", which is the mean plus a bias of user and item.
     """
     mean = float(values.mean())
-    user_means = _group_means(users, values, n_users, mean)
-    item_means = _group_means(items, values, n_items, mean)
+    user_means = group_means(users, values, n_users, mean)
+    item_means = group_means(items, values, n_items, mean)
     user_bias, item_bias = fit_biases(users, items, values - mean, n_users, n_items)
     return {
         "global_mean": lambda users, items: np.full(len(users), mean),
@@ -59,7 +59,8 @@ def fit_biases(
     return solution[:n_users], solution[n_users:]
 
 
-def _group_means(groups: IntArray, values: FloatArray, n_groups: int, default: float) -> FloatArray:
+def group_means(groups: IntArray, values: FloatArray, n_groups: int, default: float) -> FloatArray:
+    """Return the mean of the `values` in each group, or `default` for a group without values."""
     counts = np.bincount(groups, minlength=n_groups)
     sums = np.bincount(groups, values, minlength=n_groups)
     return np.where(counts > 0, sums / np.maximum(counts, 1), default)

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hushrec.arrays import FloatArray, IntArray
+from hushrec.models.baselines import group_means
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -58,5 +59,4 @@ class ColdStart:
 def own_means(starts: IntArray, values: FloatArray) -> FloatArray:
     """Return the mean rating of every user, NaN without ratings; user i has `values[starts[i]:starts[i + 1]]`."""
     counts = np.diff(starts)
-    sums = np.bincount(np.repeat(np.arange(len(counts)), counts), values, minlength=len(counts))
-    return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+    return group_means(np.repeat(np.arange(len(counts)), counts), values, len(counts), np.nan)

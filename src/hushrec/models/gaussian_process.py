@@ -14,6 +14,7 @@ from numba import njit
 
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.models import gp
+from hushrec.models.gp import ItemTable
 from hushrec.models.item_columns import ModelOfColumns
 from hushrec.models.predictor import Arrays, ProfilePredictions
 from hushrec.models.titles import TitleRows
@@ -27,20 +28,6 @@ class GaussianProcess(ModelOfColumns):
     """Model `gp` with its public item columns: every device fits a Gaussian process to its own ratings."""
 
     name: ClassVar[str] = "gp"
-
-
-class ItemTable(NamedTuple):
-    """The public table of model `gp`: the arrays from which ratings are predicted, as `models.gp` defines them."""
-
-    offsets: FloatArray  # o_j, the expected rating for an average taste, on the scale 1 to 5, (n_items,)
-    rows: FloatArray  # x_j, whose product with the taste is added to the offset, (n_items, L)
-    variances: FloatArray  # v_j, the variance of a rating of item j by a person of known taste, (n_items,)
-    effect_variances: FloatArray  # the part of v_j due to uncertainty about the item, (n_items,)
-    log_counts: FloatArray  # expected logarithm of the number of raters, (n_items,)
-    kernel: FloatArray  # amplitude a and squared length ℓ² of the kernel's nonlinear part, (2,)
-    title_starts: IntArray  # this and the next two are the fields of a `TitleRows`
-    title_columns: IntArray
-    title_weights: FloatArray
 
 
 class Ratings(NamedTuple):
@@ -71,10 +58,10 @@ class GaussianProcessPredictor:
         self._fit(people)
         starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         wanted = np.ascontiguousarray(items[order], dtype=np.int64)
-        found, unsorted, n_words = np.empty(len(users)), np.empty(len(users)), self._titles.shape[1]
+        found, unsorted = np.empty(len(users)), np.empty(len(users))
 
         def predict(first: int, stop: int) -> None:
-            _predict_people(people, starts, wanted, first, stop, self.table, self.ratings, n_words, self._alphas, found)
+            _predict_people(people, starts, wanted, first, stop, self.table, self.ratings, self._alphas, found)
 
         in_threads(predict, len(people))
         unsorted[order] = found
@@ -125,7 +112,7 @@ class GaussianProcessPredictor:
 
     def of_profile(self, items: IntArray, values: FloatArray) -> ProfilePredictions:
         """Return scores, predicted ratings and their deviations of every item, for a person with these ratings."""
-        found: FloatArray = _predict_profile(items.astype(np.int64), values, self.table, self._titles.shape[1])
+        found: FloatArray = _predict_profile(items.astype(np.int64), values, self.table)
         predicted, deviations = found.T
         scores = list_scores(predicted, self.table.log_counts, self.table.offsets)
         return ProfilePredictions(scores, predicted, deviations)
@@ -152,10 +139,9 @@ class GaussianProcessPredictor:
     def _fit(self, people: IntArray) -> None:
         """Compute and cache the weights of these people's ratings (α of `gp.fit_process`), unless they are cached."""
         missing = people[~self._fitted[people]]
-        n_words = self._titles.shape[1]
 
         def fit(first: int, stop: int) -> None:
-            _fit_people(missing, first, stop, self.table, self.ratings, n_words, self._alphas)
+            _fit_people(missing, first, stop, self.table, self.ratings, self._alphas)
 
         in_threads(fit, len(missing))
         self._fitted[missing] = True
@@ -198,63 +184,57 @@ def in_threads(work: Callable[[int, int], None], count: int, per_task: int = PEO
 
 
 @njit(cache=True, nogil=True)
-def _fit_people(people, first, stop, table, ratings, n_words, alphas):  # type: ignore[no-untyped-def]
+def _fit_people(people, first, stop, table, ratings, alphas):  # type: ignore[no-untyped-def]
     """Fill `alphas` with the weights α of the ratings of people[first:stop], as `gp.fit_process` defines them.
 
     If the kernel has no nonlinear part (amplitude 0), the weights are computed faster, from the residuals of the linear
-    model divided by the items' variances; titles are then ignored. `n_words` is the number of title columns.
+    model divided by the items' variances; titles are then ignored.
     """
-    titles = (table.title_starts, table.title_columns, table.title_weights)
-    kernel = (table.kernel[0], table.kernel[1])
-    words = np.zeros(n_words)
+    words = gp.title_scratch(table)
     for place in range(first, stop):
         begin, end = ratings.starts[people[place]], ratings.starts[people[place] + 1]
-        if kernel[0] != 0.0:
+        if table.kernel[0] != 0.0:
             end = min(end, begin + gp.MOST_RATINGS)
         items = ratings.items[begin:end]
         residuals = ratings.values[begin:end] - table.offsets[items]
-        if kernel[0] == 0.0:
+        if table.kernel[0] == 0.0:
             mean, _ = gp.taste_posterior(table.rows[items], residuals, 1 / table.variances[items])
             expected = gp.predict_taste(mean, items, table.rows)
             alpha = (residuals - expected) / table.variances[items]
         else:
-            _, alpha = gp.fit_process(items, residuals, table.variances, table.rows, kernel, titles, words)
+            _, alpha = gp.fit_process(items, residuals, table, words)
         for k in range(len(items)):  # a slice assignment takes seconds to compile
             alphas[begin + k] = alpha[k]
 
 
 @njit(cache=True, nogil=True)
 def _predict_people(  # type: ignore[no-untyped-def]
-    people, starts, wanted, first, stop, table, ratings, n_words, alphas, found
+    people, starts, wanted, first, stop, table, ratings, alphas, found
 ):
     """Fill `found` with ratings for people[first:stop]; person i gets the items wanted[starts[i]:starts[i + 1]]."""
-    titles = (table.title_starts, table.title_columns, table.title_weights)
-    kernel = (table.kernel[0], table.kernel[1])
-    words = np.zeros(n_words)
+    words = gp.title_scratch(table)
     for place in range(first, stop):
         begin, end = ratings.starts[people[place]], ratings.starts[people[place] + 1]
         items, alpha = ratings.items[begin:end], alphas[begin:end]
         mine = wanted[starts[place] : starts[place + 1]]
-        if kernel[0] == 0.0:
+        if table.kernel[0] == 0.0:
             own = gp.predict_taste(gp.taste_of(items, alpha, table.rows), mine, table.rows)
         else:
-            own = gp.predict_mean(items, alpha, mine, table.rows, kernel, titles, words)
+            own = gp.predict_mean(items, alpha, mine, table, words)
         for k in range(len(mine)):
             found[starts[place] + k] = min(max(table.offsets[mine[k]] + own[k], LOWEST), HIGHEST)
 
 
 @njit(cache=True, nogil=True)
-def _predict_profile(items, values, table, n_words):  # type: ignore[no-untyped-def]
+def _predict_profile(items, values, table):  # type: ignore[no-untyped-def]
     """Return each item's predicted rating and its deviation, `(n_items, 2)`, for a person with these ratings."""
-    titles = (table.title_starts, table.title_columns, table.title_weights)
-    kernel = (table.kernel[0], table.kernel[1])
-    words = np.zeros(n_words)
+    words = gp.title_scratch(table)
     kept = items[: gp.MOST_RATINGS]
     residuals = values[: gp.MOST_RATINGS] - table.offsets[kept]
-    factor, alpha = gp.fit_process(kept, residuals, table.variances, table.rows, kernel, titles, words)
+    factor, alpha = gp.fit_process(kept, residuals, table, words)
     wanted = np.arange(len(table.offsets))
-    means = gp.predict_mean(kept, alpha, wanted, table.rows, kernel, titles, words)
-    deviations = gp.predict_deviation(kept, factor, wanted, table.rows, kernel, titles, words)
+    means = gp.predict_mean(kept, alpha, wanted, table, words)
+    deviations = gp.predict_deviation(kept, factor, wanted, table, words)
     found = np.empty((len(wanted), 2))
     for k in range(len(wanted)):
         found[k, 0] = min(max(means[k] + table.offsets[k], LOWEST), HIGHEST)

@@ -17,13 +17,29 @@ are bit-identical on every engine and with any number of threads.
 """
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
+from hushrec.arrays import FloatArray, IntArray
 from hushrec.models.linear import add_gram, factorize, inverse_of_factor, solve_factor
 
 MOST_RATINGS = 600  # ratings of a person that a prediction uses at most; its cost is cubic in their number
+
+
+class ItemTable(NamedTuple):
+    """The public table of model `gp`: the arrays from which ratings are predicted."""
+
+    offsets: FloatArray  # o_j, the expected rating for an average taste, on the scale 1 to 5, (n_items,)
+    rows: FloatArray  # x_j, whose product with the taste is added to the offset, (n_items, L)
+    variances: FloatArray  # v_j, the variance of a rating of item j by a person of known taste, (n_items,)
+    effect_variances: FloatArray  # the part of v_j due to uncertainty about the item, (n_items,)
+    log_counts: FloatArray  # expected logarithm of the number of raters, (n_items,)
+    kernel: FloatArray  # amplitude a and squared length ℓ² of the kernel's nonlinear part, (2,)
+    title_starts: IntArray  # this and the next two are the fields of a `TitleRows`
+    title_columns: IntArray
+    title_weights: FloatArray
 
 
 @njit(cache=True, nogil=True)
@@ -112,7 +128,7 @@ def transposed(rows, items):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def kernel_row(row, columns, kernel, out):  # type: ignore[no-untyped-def]
     """Fill `out[i]` with x·x_i + a exp(−‖x − x_i‖²/2ℓ²); x is `row`, x_i is columns[:, i], and (a, ℓ²) is `kernel`."""
-    amplitude, length_squared = kernel
+    amplitude, length_squared = kernel[0], kernel[1]
     n = columns.shape[1]
     distance = np.zeros(n)
     out[:] = 0.0
@@ -126,13 +142,18 @@ def kernel_row(row, columns, kernel, out):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def add_titles(item, others, titles, words, out):  # type: ignore[no-untyped-def]
+def title_scratch(table):  # type: ignore[no-untyped-def]
+    """Return the working memory `words` that `add_titles` needs: a zero for each column of the title rows."""
+    return np.zeros(table.title_columns.max() + 1 if len(table.title_columns) else 0)
+
+
+@njit(cache=True, nogil=True)
+def add_titles(item, others, table, words, out):  # type: ignore[no-untyped-def]
     """Add the product of the title rows of `item` and others[i] to `out[i]`, for every i.
 
-    `titles` is (starts, columns, weights) of a `TitleRows`. `words` is scratch space with one entry per title column,
-    all zero before and after the call.
+    `words` is the result of `title_scratch`, all zero before and after the call.
     """
-    starts, columns, weights = titles
+    starts, columns, weights = table.title_starts, table.title_columns, table.title_weights
     if starts[item] == starts[item + 1]:
         return
     for place in range(starts[item], starts[item + 1]):
@@ -145,65 +166,63 @@ def add_titles(item, others, titles, words, out):  # type: ignore[no-untyped-def
 
 
 @njit(cache=True, nogil=True)
-def fit_process(items, residuals, variances, rows, kernel, titles, words):  # type: ignore[no-untyped-def]
+def fit_process(items, residuals, table, words):  # type: ignore[no-untyped-def]
     """Fit one person's Gaussian process; return the Cholesky factor U and the weights α of the ratings.
 
     K is the kernel matrix of the rated `items`: K + diag(v) = UᵀU and α = (K + diag v)⁻¹ y. The `residuals` y have one
-    entry per rating; the `variances` v and the `rows` have one entry per item of the catalogue. `kernel_row` and
-    `add_titles` explain `kernel`, `titles` and `words`.
+    entry per rating, `table` is the `ItemTable`, and `words` is the result of `title_scratch`.
     """
-    h = len(items)
+    h, rows = len(items), table.rows
     matrix = np.empty((h, h))
     columns = transposed(rows, items)
     for i in range(h):
-        kernel_row(rows[items[i]], columns[:, i:], kernel, matrix[i, i:])
-        add_titles(items[i], items[i:], titles, words, matrix[i, i:])
-        matrix[i, i] += variances[items[i]]
+        kernel_row(rows[items[i]], columns[:, i:], table.kernel, matrix[i, i:])
+        add_titles(items[i], items[i:], table, words, matrix[i, i:])
+        matrix[i, i] += table.variances[items[i]]
     factorize(matrix)
     return matrix, solve_factor(matrix, residuals)
 
 
 @njit(cache=True, nogil=True)
-def predict_mean(items, alpha, wanted, rows, kernel, titles, words):  # type: ignore[no-untyped-def]
+def predict_mean(items, alpha, wanted, table, words):  # type: ignore[no-untyped-def]
     """Return each wanted item's predicted rating minus its offset: Σ α · kernel between it and the rated items."""
     found = np.zeros(len(wanted))
-    columns = transposed(rows, items)
+    columns = transposed(table.rows, items)
     similar = np.empty(len(items))
     for place in range(len(wanted)):
-        kernel_row(rows[wanted[place]], columns, kernel, similar)
-        add_titles(wanted[place], items, titles, words, similar)
+        kernel_row(table.rows[wanted[place]], columns, table.kernel, similar)
+        add_titles(wanted[place], items, table, words, similar)
         for i in range(len(items)):
             found[place] += similar[i] * alpha[i]
     return found
 
 
 @njit(cache=True, nogil=True)
-def predict_deviation(items, factor, wanted, rows, kernel, titles, words):  # type: ignore[no-untyped-def]
+def predict_deviation(items, factor, wanted, table, words):  # type: ignore[no-untyped-def]
     """Return the posterior standard deviation of the expected rating of each wanted item, `(n_wanted,)`.
 
     For item j it is √(k_jj − k_jᵀ(K + diag v)⁻¹k_j), where k_j is the kernel between j and the rated items. `factor` is
-    the Cholesky factor of K + diag v; `kernel_row` and `add_titles` explain `kernel`, `titles` and `words`.
+    the Cholesky factor of K + diag v. `table` and `words` are arguments of `fit_process`.
     """
     found = np.zeros(len(wanted))
-    columns = transposed(rows, items)
+    columns = transposed(table.rows, items)
     similar = np.empty(len(items))
     for place in range(len(wanted)):
-        kernel_row(rows[wanted[place]], columns, kernel, similar)
-        add_titles(wanted[place], items, titles, words, similar)
-        unexplained = prior_variance(wanted[place], rows, kernel, titles) - _explained(factor, similar)
+        kernel_row(table.rows[wanted[place]], columns, table.kernel, similar)
+        add_titles(wanted[place], items, table, words, similar)
+        unexplained = prior_variance(wanted[place], table) - _explained(factor, similar)
         found[place] = math.sqrt(max(unexplained, 0.0))
     return found
 
 
 @njit(cache=True, nogil=True)
-def prior_variance(item, rows, kernel, titles):  # type: ignore[no-untyped-def]
+def prior_variance(item, table):  # type: ignore[no-untyped-def]
     """Return an item's prior variance k(j, j): the squared norms of its row and title row, plus the amplitude a."""
-    starts, _, weights = titles
-    total = kernel[0]
-    for k in range(rows.shape[1]):
-        total += rows[item, k] ** 2
-    for place in range(starts[item], starts[item + 1]):
-        total += weights[place] ** 2
+    total = table.kernel[0]
+    for k in range(table.rows.shape[1]):
+        total += table.rows[item, k] ** 2
+    for place in range(table.title_starts[item], table.title_starts[item + 1]):
+        total += table.title_weights[place] ** 2
     return total
 
 

@@ -15,7 +15,7 @@ import polars as pl
 
 from hushrec.arrays import FloatArray, PublicRatings
 from hushrec.errors import ParameterError
-from hushrec.models.titles import TitleRows, series_of, title_rows
+from hushrec.models.titles import FOREIGN_ARTICLES, TitleRows, series_of, title_rows, without_brackets, words_of
 
 MOST_TASTE_COLUMNS = 40  # work grows with their square; further columns of lower variance become details
 NUMBER_SPREAD = 0.85  # what one standard deviation of a number becomes in its column
@@ -24,7 +24,6 @@ CURVATURE = 0.4  # factor of the squared number, which is the second column of a
 PUBLIC_SPREAD = 3.0  # factor of log public counts: larger than that of other columns, so that ridge shrinks it less
 KNOTS = np.linspace(0.02, 0.98, 11)  # quantiles of a number at which its detail columns peak
 
-_FOREIGN_ARTICLES = frozenset("le la les il el der das die lo los un une l den det".split())  # noqa: SIM905
 _NUMERALS = frozenset("ii iii iv v vi vii viii ix x 2 3 4 5 6 7 8 9 10".split())  # noqa: SIM905
 
 
@@ -85,10 +84,15 @@ class ModelOfColumns:
 def columns_of(ratings: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keyword arguments of `ModelOfColumns.from_options` for a data set: its public item columns."""
     columns = item_columns(ratings.n_items, ratings.titles, ratings.attributes)
-    if ratings.public is not None:
-        columns = replace(columns, details=np.concatenate([columns.details, _public_counts(ratings)], axis=1))
-    known = replace(columns, n_unlisted=ratings.n_unlisted, scale_is_guessed=ratings.scale_is_guessed)
-    return {"columns": replace(known, public=ratings.public)}
+    counts = [] if ratings.public is None else [_public_counts(ratings)]
+    known = replace(
+        columns,
+        details=np.concatenate([columns.details, *counts], axis=1),
+        n_unlisted=ratings.n_unlisted,
+        scale_is_guessed=ratings.scale_is_guessed,
+        public=ratings.public,
+    )
+    return {"columns": known}
 
 
 def _public_counts(ratings: Any) -> FloatArray:
@@ -177,11 +181,11 @@ def _title_shape(title: str) -> list[float]:
     Flags for: a numeral after the first word; "part" or a colon; a second title in brackets; a foreign article; a
     trailing ", The"; a trailing ", A" or ", An". Then the number of words, centred and scaled.
     """
-    plain = re.sub(r"\([^)]*\)", " ", title)
+    plain = without_brackets(title)
     second = " ".join(part for part in re.findall(r"\(([^)]*)\)", title) if not part.strip().isdigit())
     after_comma = plain.rpartition(",")[2] if "," in plain else ""
-    words = re.findall(r"[^\W_]+", plain.lower())
-    articles = set(re.findall(r"[^\W_]+", f"{second} {after_comma}".lower())) & _FOREIGN_ARTICLES
+    words = words_of(plain)
+    articles = FOREIGN_ARTICLES.intersection(words_of(f"{second} {after_comma}"))
     shape = (
         any(word in _NUMERALS for word in words[1:]),
         "part" in words or ":" in plain,

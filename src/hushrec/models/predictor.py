@@ -89,7 +89,7 @@ class VectorPredictor(Predictor):
         return found if self.cold is None else self.cold.settle_table(found, self._rows, users)
 
     def likeness(self, item: int) -> FloatArray:
-        return cosine_likeness(self._rows, item)
+        return np.asarray(likeness_between(self._rows, [item], range(len(self._rows)))[0])
 
     def arrays(self) -> Arrays:
         attributes = getattr(self.model, "attributes", None)
@@ -101,11 +101,6 @@ class VectorPredictor(Predictor):
 def cold_start_of(arrays: Arrays) -> ColdStart | None:
     """Return the `ColdStart` in the arrays of a `VectorPredictor`, or None if they contain none."""
     return ColdStart(arrays["own_means"], arrays["untouched"]) if "own_means" in arrays else None
-
-
-def cosine_likeness(vectors: FloatArray, item: int) -> FloatArray:
-    """Return the cosine similarity of every item to `item`, `(n_items,)`, after the mean vector is subtracted."""
-    return np.asarray(likeness_between(vectors, [item], range(len(vectors)))[0])
 
 
 def likeness_between(

@@ -24,8 +24,8 @@ WORD_VARIANCE = 0.15  # chosen on validation parts of ML-100K and ML-1M
 SERIES_VARIANCE = 0.25
 STEM_WORDS = 3  # titles whose first words agree, up to this number, are of one series
 
-_ARTICLES = frozenset("the a an le la les il el der das die lo los un une l den det".split())  # noqa: SIM905
-_SMALL_WORDS = _ARTICLES | frozenset("of and in to for with on at my i from by".split())  # noqa: SIM905
+FOREIGN_ARTICLES = frozenset("le la les il el der das die lo los un une l den det".split())  # noqa: SIM905
+_SMALL_WORDS = FOREIGN_ARTICLES | frozenset("the a an of and in to for with on at my i from by".split())  # noqa: SIM905
 _NUMERALS = frozenset("i ii iii iv v vi vii viii ix x 2 3 4 5 6 7 8 9 10 part episode volume vol".split())  # noqa: SIM905
 
 
@@ -46,13 +46,13 @@ class TitleRows:
 
 def title_words(title: str) -> list[str]:
     """Return the words of a title, without text in brackets (such as the year), stop words and numerals."""
-    return [word for word in _words(_without_brackets(title)) if word not in _SMALL_WORDS and word not in _NUMERALS]
+    return [word for word in words_of(without_brackets(title)) if word not in _SMALL_WORDS and word not in _NUMERALS]
 
 
 def series_stem(title: str) -> str:
     """Return the first three words of a title before a colon or a numeral; titles of one series share them."""
     stem: list[str] = []
-    for word in _words(_without_brackets(title).partition(":")[0]):
+    for word in words_of(without_brackets(title).partition(":")[0]):
         if word in _NUMERALS and stem:
             break
         if word not in _SMALL_WORDS:
@@ -94,10 +94,11 @@ def title_rows(
     return TitleRows(np.array(starts), np.array(columns, dtype=np.int64), np.array(weights, dtype=np.float64))
 
 
-def _without_brackets(title: str) -> str:
+def without_brackets(title: str) -> str:
+    """Return a title without the text in brackets, such as the year."""
     return re.sub(r"\([^)]*\)", " ", title)
 
 
-def _words(text: str) -> list[str]:
+def words_of(text: str) -> list[str]:
     """Return the lower-case words and numbers of a text, in any alphabet."""
     return re.findall(r"[^\W_]+", text.lower())

@@ -10,7 +10,7 @@ from hushrec.models.baselines import rating_baselines
 from hushrec.models.predictor import Predictor
 from hushrec.simulation.results import Result, from_json
 from hushrec.simulation.settings import Settings
-from hushrec.simulation.tasks import LIKED, Profiles, Scorer, by_user, list_scores, same_for_all
+from hushrec.simulation.tasks import Profiles, Scorer, by_user, is_liked, same_for_all
 
 Metrics = dict[str, float]
 
@@ -38,9 +38,9 @@ def held_out_metrics(
     errors = {} if predicted is None or values is None else rating_metrics(predicted, values)
     liked = np.ones(len(users), dtype=np.bool_)
     if predicted is not None and values is not None:
-        liked = result.scale.to_unit(values) >= LIKED - 1e-9
+        liked = is_liked(values, result.scale)
     listed = liked & _may_be_listed(own, users, items)
-    return errors | _lists_of(_scorer(result.predictor, own), own, users[listed], items[listed])
+    return errors | _lists_of(own.scorer(result.predictor), own, users[listed], items[listed])
 
 
 def row_aucs(predictor: Predictor, own: Profiles, users: IntArray, items: IntArray) -> FloatArray:
@@ -51,7 +51,7 @@ def row_aucs(predictor: Predictor, own: Profiles, users: IntArray, items: IntArr
     known = _may_be_listed(own, users, items)
     found = np.full(len(users), np.nan)
     if known.any():
-        ranks = held_out_ranks(_scorer(predictor, own), users[known], items[known], own.starts, own.items)
+        ranks = held_out_ranks(own.scorer(predictor), users[known], items[known], own.starts, own.items)
         found[known] = auc_of_ranks(*ranks)
     return found
 
@@ -78,13 +78,9 @@ def non_personal_metrics(train: Ratings, test: Ratings, *, ranks: bool) -> dict[
     if not ranks and train.values is not None and test.values is not None and test.scale is not None:
         fitted = rating_baselines(train.users, train.items, train.values, train.n_users, train.n_items)
         found = {name: rating_metrics(guess(test.users, test.items), test.values) for name, guess in fitted.items()}
-        liked = test.scale.to_unit(test.values) >= LIKED - 1e-9
+        liked = is_liked(test.values, test.scale)
     popular = _lists_of(same_for_all(training.support), training, test.users[liked], test.items[liked])
     return found | {"popularity": popular}
-
-
-def _scorer(predictor: Predictor, own: Profiles) -> Scorer:
-    return lambda people: list_scores(predictor, people, own.means, own.support)
 
 
 def _lists_of(score: Scorer, own: Profiles, users: IntArray, items: IntArray) -> Metrics:

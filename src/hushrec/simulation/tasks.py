@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from hushrec.arrays import FloatArray, IntArray
+from hushrec.arrays import BoolArray, FloatArray, IntArray
 from hushrec.data.ratings import Ratings, Scale
 from hushrec.data.splits import Split, everything, leave_one_out, random_split, validation_split
 from hushrec.errors import DataError, ParameterError
@@ -59,6 +59,10 @@ class Profiles:
         """The mean rating of every user, `(n_users,)`; NaN for a user without ratings."""
         return own_means(self.starts, self.values)
 
+    def scorer(self, predictor: Predictor) -> Scorer:
+        """Return a function from users to the scores by which their lists are sorted (`list_scores`)."""
+        return lambda users: list_scores(predictor, users, self.means, self.support)
+
 
 def by_user(users: IntArray, items: IntArray, n_users: int) -> tuple[IntArray, IntArray]:
     """Return where each user's rows begin after sorting by user and item, `(n_users + 1,)`, and the sorting order."""
@@ -105,8 +109,7 @@ class RatingTask(_Task):
         return rating_metrics(self.scale.from_unit(predictor.predict(users, items)), actual)
 
     def list_metrics(self, predictor: Predictor) -> Metrics:
-        own = self.profiles
-        return self.measure_lists(lambda users: list_scores(predictor, users, own.means, own.support))
+        return self.measure_lists(self.profiles.scorer(predictor))
 
     def measure_lists(self, score: Scorer) -> Metrics:
         """Return precision, recall and NDCG at 10 of lists sorted by `score`; empty if no test item is liked.
@@ -115,7 +118,7 @@ class RatingTask(_Task):
         of the catalogue without ratings are left out, so that results are comparable with those of other libraries.
         """
         users, items, actual = self._test()
-        liked = self.scale.to_unit(actual) >= LIKED - 1e-9
+        liked = is_liked(actual, self.scale)
         starts, rows = by_user(users[liked], items[liked], self.ratings.n_users)
         own, among = self.profiles, Candidates(self.ratings)
         return list_metrics(
@@ -191,6 +194,11 @@ def list_scores(
         return scores
     center = own_means[users]
     return shrink(scores, np.where(np.isnan(center), (LOWEST + HIGHEST) / 2, center), support, strength)
+
+
+def is_liked(values: FloatArray, scale: Scale) -> BoolArray:
+    """Return whether each rating is in the upper quarter of its scale; rounding errors do not matter."""
+    return np.asarray(scale.to_unit(values) >= LIKED - 1e-9)
 
 
 def same_for_all(scores: FloatArray) -> Scorer:

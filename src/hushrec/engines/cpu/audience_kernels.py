@@ -6,7 +6,15 @@ import numpy as np
 from numba import njit
 
 from hushrec.arrays import FloatArray
-from hushrec.engines.cpu import masked_kernels as kernels
+from hushrec.engines.cpu.masked_kernels import (
+    AUDIENCE,
+    AUDIENCE_CURVATURE,
+    COUNTS,
+    IN_ORDER,
+    MOMENTS,
+    ONE_PER_ITEM,
+    add_block,
+)
 from hushrec.models.audience import Description, describe_without_each
 from hushrec.protocols.masked import blocks
 from hushrec.protocols.masked.audience.constants import PROFILE_OFFSET, USUAL_LOG_PROFILE
@@ -22,46 +30,27 @@ class Table(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def add_people(first, stop, people, codes, table, stream, given, sums):  # type: ignore[no-untyped-def]
-    """Add the integer tables of people `first` … `stop` − 1, without noise, to `sums` (one flat int64 vector).
+def add_people(first, stop, people, table, target):  # type: ignore[no-untyped-def]
+    """Add the integer tables of people `first` … `stop` − 1, without noise, to the sums of `target`.
 
-    The arguments are those of `masked_kernels.add_people`: the ratings of all `people`, the encodings `codes` of the
-    blocks, the public table, and the source of uniform numbers for rounding, `given` or else `stream`.
+    `people` has the ratings of all people. `masked_kernels.add_people` does the same for model `gp`.
     """
+    wanted = target.codes.wanted
     for person in range(first, stop):
         begin, end = people.starts[person], people.starts[person + 1]
         if begin == end or not people.present[person]:
             continue  # an empty profile sends exact zeros
         items = people.items[begin:end]
         state = np.zeros(2, np.int64)  # random blocks used so far, given uniforms used so far
-        if codes.wanted[kernels.COUNTS]:
-            weights = table.count_weights[items]
-            kernels.add_block(
-                kernels.COUNTS, weights, items, kernels.ONE_PER_ITEM, person, codes, stream, given, state, sums
-            )
-        if codes.wanted[kernels.MOMENTS]:
+        if wanted[COUNTS]:
+            add_block(COUNTS, table.count_weights[items], items, ONE_PER_ITEM, person, target, state)
+        if wanted[MOMENTS]:
             description = blocks.describe(items, table.columns, 1.0, PROFILE_OFFSET, USUAL_LOG_PROFILE)
-            entries = blocks.moment_entries(description)
-            kernels.add_block(
-                kernels.MOMENTS, entries, items, kernels.IN_ORDER, person, codes, stream, given, state, sums
-            )
-        if codes.wanted[kernels.AUDIENCE]:
+            add_block(MOMENTS, blocks.moment_entries(description), items, IN_ORDER, person, target, state)
+        if wanted[AUDIENCE]:
             rows = describe_without_each(items, table.asked)
             entries = blocks.row_entries(items, table.weights, rows)
             norm = blocks.norm_of(entries)
-            kernels.add_block(
-                kernels.AUDIENCE, entries, items, rows.shape[1], person, codes, stream, given, state, sums
-            )
-            curvature = blocks.curvature_entries(norm, codes.clips[kernels.AUDIENCE], len(items), np.ones(1))
-            kernels.add_block(
-                kernels.AUDIENCE_CURVATURE,
-                curvature,
-                items,
-                kernels.IN_ORDER,
-                person,
-                codes,
-                stream,
-                given,
-                state,
-                sums,
-            )
+            add_block(AUDIENCE, entries, items, rows.shape[1], person, target, state)
+            curvature = blocks.curvature_entries(norm, target.codes.clips[AUDIENCE], len(items), np.ones(1))
+            add_block(AUDIENCE_CURVATURE, curvature, items, IN_ORDER, person, target, state)

@@ -1,4 +1,4 @@
-"""Functions that make the arguments of the CPU kernels: thresholds, blocks of users, padded rows, draws, streams."""
+"""Functions that make the arguments of the CPU kernels: blocks of users, padded rows, draws, streams."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,6 @@ import numpy.typing as npt
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.engines.cpu.kernels import Given, Rows, Step, Streams
 from hushrec.engines.cpu.philox import Stream, make_stream
-from hushrec.engines.cpu.randomized_response import threshold
 from hushrec.engines.gradient import GradientProblem
 from hushrec.errors import ParameterError
 from hushrec.models.fm import FactorizationMachine
@@ -18,11 +17,6 @@ from hushrec.randomness import Purpose
 REGISTER_BYTES = 64
 MOST_BLOCKS, FEWEST_BLOCKS = 64, 8
 REPORTS_PER_SUM = 32  # mean reports of an item in a block, so that clearing and adding up the sums costs little
-
-
-def thresholds(probabilities: FloatArray) -> npt.NDArray[np.uint64]:
-    """Return probabilities as integer multiples of 2⁻⁵³, which the kernels compare with random bits."""
-    return np.array([threshold(float(probability)) for probability in probabilities], dtype=np.uint64)
 
 
 def block_borders(problem: GradientProblem) -> IntArray:

@@ -19,7 +19,7 @@ from hushrec.engines import Remark, State, check_rounds_left
 from hushrec.engines.cpu import audience_kernels
 from hushrec.engines.cpu import masked_kernels as kernels
 from hushrec.engines.cpu.compilation import CompilationNotice
-from hushrec.engines.cpu.masked_kernels import Codes, Given, People
+from hushrec.engines.cpu.masked_kernels import Codes, Given, People, Target
 from hushrec.engines.cpu.philox import make_stream
 from hushrec.errors import Diverged, ParameterError
 from hushrec.models.gaussian_process import Ratings
@@ -77,7 +77,7 @@ class MaskedPeople:
 
         def add(task: int) -> IntArray:
             sums = np.zeros(size, np.int64)
-            add_people(borders[task], borders[task + 1], people, layout, public, stream, given, sums)
+            add_people(borders[task], borders[task + 1], people, public, Target(layout, stream, given, sums))
             return sums
 
         total = np.zeros(size, np.int64)
@@ -106,18 +106,9 @@ class MaskedPeople:
             CONSTANTS.audience_limit,
             CONSTANTS.factor_limit,
         )
-        return kernels.Table(
-            offsets=table.offsets,
-            rows=table.rows,
-            precisions=1 / table.variances,
-            weights=table.weights,
-            factor_weights=table.factor_weights,
-            directions=table.directions,
-            description_centre=table.description_centre,
-            description_map=table.description_map,
-            taste_columns=self.problem.model.columns.taste,
-            shape=np.array(shape),
-        )
+        own = {name: value for name, value in vars(table).items() if name in kernels.Table._fields}
+        taste = self.problem.model.columns.taste
+        return kernels.Table(**own, precisions=1 / table.variances, taste_columns=taste, shape=np.array(shape))
 
 
 class CpuMaskedEngine:

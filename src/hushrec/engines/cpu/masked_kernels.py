@@ -12,7 +12,7 @@ import numpy.typing as npt
 from numba import njit
 
 from hushrec.arrays import FloatArray, IntArray
-from hushrec.engines.cpu.philox import draw_block
+from hushrec.engines.cpu.philox import Stream, draw_block
 from hushrec.models import gp
 from hushrec.protocols.masked import blocks
 from hushrec.protocols.masked.rounding import round_block
@@ -75,13 +75,22 @@ class Given(NamedTuple):
     uniforms: FloatArray
 
 
-@njit(cache=True, nogil=True)
-def add_people(first, stop, people, codes, table, stream, given, sums):  # type: ignore[no-untyped-def]
-    """Add the integer tables of people `first` … `stop` − 1, without noise, to `sums` (one flat int64 vector).
+class Target(NamedTuple):
+    """How the entries of blocks are rounded to integers, and where the integers are added."""
 
-    `codes` has the encodings of the blocks, and `table` the arrays from which entries are computed. Entries are rounded
-    at random: with the uniform numbers in `given` or, if `given` is empty, with draws from `stream`.
+    codes: Codes
+    stream: Stream  # random numbers for rounding, if `given` is empty
+    given: Given
+    sums: IntArray  # one vector for all blocks of a round
+
+
+@njit(cache=True, nogil=True)
+def add_people(first, stop, people, table, target):  # type: ignore[no-untyped-def]
+    """Add the integer tables of people `first` … `stop` − 1, without noise, to the sums of `target`.
+
+    `table` has the arrays from which entries are computed.
     """
+    codes = target.codes
     for person in range(first, stop):
         begin, end = people.starts[person], people.starts[person + 1]
         if begin == end or not people.present[person]:
@@ -89,32 +98,32 @@ def add_people(first, stop, people, codes, table, stream, given, sums):  # type:
         items = people.items[begin:end]
         state = np.zeros(2, np.int64)  # random blocks used so far, given uniforms used so far
         if codes.wanted[COUNTS]:
-            add_block(COUNTS, np.ones(len(items)), items, ONE_PER_ITEM, person, codes, stream, given, state, sums)
+            add_block(COUNTS, np.ones(len(items)), items, ONE_PER_ITEM, person, target, state)
         if codes.wanted[MOMENTS] or codes.wanted[AUDIENCE]:
-            _add_description(items, person, codes, table, stream, given, state, sums)
+            _add_description(items, person, table, target, state)
         if codes.wanted[BIAS] or codes.wanted[FACTORS] or codes.wanted[PRIOR] or codes.wanted[EVALUATION]:
             values = people.values[begin:end]
             held = slice(people.held_starts[person], people.held_starts[person + 1])
             unseen = people.held_items[held], people.held_values[held]
-            _add_taste(items, values, unseen, person, codes, table, stream, given, state, sums)
+            _add_taste(items, values, unseen, person, table, target, state)
 
 
 @njit(cache=True, nogil=True)
-def _add_description(items, person, codes, table, stream, given, state, sums):  # type: ignore[no-untyped-def]
-    shape = table.shape
+def _add_description(items, person, table, target, state):  # type: ignore[no-untyped-def]
+    codes, shape = target.codes, table.shape
     description = blocks.describe(items, table.taste_columns, shape[0], shape[1], shape[2])
     if codes.wanted[MOMENTS]:
         entries = blocks.moment_entries(description)
-        add_block(MOMENTS, entries, items, IN_ORDER, person, codes, stream, given, state, sums)
+        add_block(MOMENTS, entries, items, IN_ORDER, person, target, state)
     if codes.wanted[AUDIENCE]:
         scores = blocks.audience_scores(description, table.description_centre, table.description_map, shape[3])
         ones = np.ones(len(items))
-        _add_items(AUDIENCE, items, ones, table.weights, scores, person, codes, stream, given, state, sums)
+        _add_items(AUDIENCE, items, ones, table.weights, scores, person, target, state)
 
 
 @njit(cache=True, nogil=True)
-def _add_taste(items, values, unseen, person, codes, table, stream, given, state, sums):  # type: ignore[no-untyped-def]
-    rows = np.empty((len(items), table.rows.shape[1]))
+def _add_taste(items, values, unseen, person, table, target, state):  # type: ignore[no-untyped-def]
+    codes, rows = target.codes, np.empty((len(items), table.rows.shape[1]))
     residuals, precisions = np.empty(len(items)), np.empty(len(items))
     for i in range(len(items)):
         for k in range(rows.shape[1]):
@@ -126,13 +135,13 @@ def _add_taste(items, values, unseen, person, codes, table, stream, given, state
         left = gp.held_out_residuals(rows, residuals, mean, covariance)
         if codes.wanted[BIAS]:
             one = np.ones(1)
-            _add_items(BIAS, items, left, table.weights, one, person, codes, stream, given, state, sums)
+            _add_items(BIAS, items, left, table.weights, one, person, target, state)
         if codes.wanted[FACTORS]:
             scores = blocks.factor_scores(mean, table.directions, table.shape[4])
-            _add_items(FACTORS, items, left, table.factor_weights, scores, person, codes, stream, given, state, sums)
+            _add_items(FACTORS, items, left, table.factor_weights, scores, person, target, state)
     if codes.wanted[PRIOR]:
         entries = blocks.prior_entries(mean, covariance)
-        add_block(PRIOR, entries, items, IN_ORDER, person, codes, stream, given, state, sums)
+        add_block(PRIOR, entries, items, IN_ORDER, person, target, state)
     if codes.wanted[EVALUATION]:
         held_items, held_values = unseen
         entries = blocks.evaluation_entries(
@@ -141,33 +150,32 @@ def _add_taste(items, values, unseen, person, codes, table, stream, given, state
             mean,
             blocks.level_of(residuals),
         )
-        add_block(EVALUATION, entries, items, IN_ORDER, person, codes, stream, given, state, sums)
+        add_block(EVALUATION, entries, items, IN_ORDER, person, target, state)
 
 
 @njit(cache=True, nogil=True)
-def _add_items(kind, items, values, weights, scores, person, codes, stream, given, state, sums):  # type: ignore[no-untyped-def]
-    """Add one person's item block of this `kind` to `sums`, rounded, and then its curvature block.
+def _add_items(kind, items, values, weights, scores, person, target, state):  # type: ignore[no-untyped-def]
+    """Add one person's item block of this `kind`, and then its curvature block, to the sums of `target`.
 
     The row of item j is the vector `scores`, which is the same for all items of the person, times the item's entry of
     `values` times weights[j]. `add_block` explains the other arguments.
     """
     entries = blocks.item_entries(items, values, weights, scores)
     norm = blocks.norm_of(entries)
-    add_block(kind, entries, items, len(scores), person, codes, stream, given, state, sums)
-    curvature = blocks.curvature_entries(norm, codes.clips[kind], len(items), scores)
-    add_block(kind + 1, curvature, items, IN_ORDER, person, codes, stream, given, state, sums)
+    add_block(kind, entries, items, len(scores), person, target, state)
+    curvature = blocks.curvature_entries(norm, target.codes.clips[kind], len(items), scores)
+    add_block(kind + 1, curvature, items, IN_ORDER, person, target, state)
 
 
 @njit(cache=True, nogil=True)
-def add_block(kind, entries, items, width, person, codes, stream, given, state, sums):  # type: ignore[no-untyped-def]
-    """Round one person's entries of a block to integers, and add them to `sums`.
+def add_block(kind, entries, items, width, person, target, state):  # type: ignore[no-untyped-def]
+    """Round one person's entries of a block of this `kind` to integers, and add them to the sums of `target`.
 
-    `codes` has the encoding of each `kind` of block, and `person` is the person's number. With `width` 0 the entries
-    are added in order; otherwise each item of `items` has `width` entries, added at its row. Rounding uses the uniform
-    numbers in `given` or, if `given` is empty, draws from `stream`. `state` counts the 128-bit blocks of `stream` and
-    the numbers in `given` used so far.
+    `person` is the person's number. With `width` 0 the entries are added in order; otherwise each item of `items` has
+    `width` entries, added at its row. `state` counts the 128-bit blocks of the random stream and the given uniform
+    numbers that were used for this person so far.
     """
-    count = len(entries)
+    count, codes, given, sums = len(entries), target.codes, target.given, target.sums
     uniforms = np.empty(count)
     if len(given.starts):
         start = given.starts[person] + state[1]
@@ -175,7 +183,7 @@ def add_block(kind, entries, items, width, person, codes, stream, given, state, 
             uniforms[k] = given.uniforms[start + k]
         state[1] += count
     else:
-        state[0] = _fill_uniforms(stream, person, state[0], uniforms)
+        state[0] = _fill_uniforms(target.stream, person, state[0], uniforms)
     rounded = np.empty(count, np.int64)
     round_block(entries, uniforms, codes.scales[kind], codes.clip_units[kind], codes.limits[kind], rounded)
     offset = codes.offsets[kind]

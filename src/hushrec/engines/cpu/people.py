@@ -16,7 +16,7 @@ import numpy.typing as npt
 from hushrec.arrays import IntArray
 from hushrec.engines.cpu import kernels, layout, pairs
 from hushrec.engines.cpu.kernels import Choices, Inputs, Outcome, Profiles, Rows, Vectors
-from hushrec.engines.cpu.randomized_response import fill_permanent
+from hushrec.engines.cpu.randomized_response import fill_permanent, threshold
 from hushrec.engines.gradient import GradientProblem, fake_ranges, profile_caps, selection_probabilities
 from hushrec.models.fm import FactorizationMachine
 from hushrec.models.predictor import Arrays, Predictor
@@ -90,7 +90,7 @@ class People:
             return
         first_round = 1 if problem.terms.epoch_rounds is None else epoch * problem.terms.epoch_rounds + 1
         caps = profile_caps(problem)
-        flip = layout.thresholds(self._probabilities.prob_randomize / 2)
+        flip = threshold(self._probabilities.prob_randomize / 2)
         stream = layout.user_stream(problem, Purpose.PERMANENT_BITS, first_round)
         starts, items, bits = self.profiles.starts, self.profiles.items, self.choices.bits
         self._epoch = -1  # until all bits are drawn
@@ -128,7 +128,7 @@ class People:
             nothing, nowhere = np.zeros(0), np.zeros(0, np.uint64)
             return Choices(bits, nothing, nothing, nowhere, nowhere, nothing)
         zero, one = self._probabilities.prob_send_zero, self._probabilities.prob_send_one
-        return Choices(bits, zero, one, layout.thresholds(zero), layout.thresholds(one), fake_ranges(problem))
+        return Choices(bits, zero, one, threshold(zero), threshold(one), fake_ranges(problem))
 
 
 def in_threads(threads: ThreadPoolExecutor, work: Callable[[int, int, int], Value], borders: IntArray) -> list[Value]:

@@ -8,8 +8,10 @@ between them. A candidate is then kept with probability p / max(p, q) or q / max
 """
 
 import math
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from numba import njit
 
 from hushrec.engines.cpu.normal import open_uniform
@@ -29,9 +31,9 @@ _JOINT = 10  # number of highest bits that are compared for all items together; 
 _REST_BLOCK, _SUBSET_BLOCK = np.int64(2**30), np.int64(2**31)  # far beyond the blocks that other draws use
 
 
-def threshold(probability: float) -> np.uint64:
-    """Return the probability times 2^53, rounded up to an integer, so that no bit is flipped too rarely."""
-    return np.uint64(math.ceil(probability * 2.0**BITS))
+def threshold(probability: npt.ArrayLike) -> Any:
+    """Return a probability, or an array of them, times 2^53 as `uint64`, rounded up: no bit is flipped too rarely."""
+    return np.ceil(np.multiply(probability, 2.0**BITS)).astype(np.uint64)
 
 
 @njit(cache=True)

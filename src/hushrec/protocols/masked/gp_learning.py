@@ -5,7 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
-from hushrec.models.gaussian_process import GaussianProcessPredictor, ItemTable, Ratings, list_scores
+from hushrec.models.gaussian_process import GaussianProcessPredictor, Ratings, list_scores
+from hushrec.models.gp import ItemTable
 from hushrec.models.item_columns import ItemColumns
 from hushrec.models.predictor import Arrays
 from hushrec.protocols.masked.constants import CONSTANTS
