@@ -176,7 +176,7 @@ class Run:
 
     @property
     def rounds(self) -> int:
-        """The planned number of rounds: the requested number, or that of the protocol's plan."""
+        """The planned number of rounds: the option `rounds` or, under `masked`, the length of the plan."""
         return int(self.engine.problem.terms.max_rounds)
 
     def train(self, progress: Progress | None) -> None:

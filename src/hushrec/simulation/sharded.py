@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -118,7 +119,7 @@ class ShardedRun:
         borders, crew = self.shards.borders, self.crew
         n_parts = min(len(borders) - 1, crew.n_parts(self.shards.n_ratings))
         cuts = borders[np.arange(n_parts + 1) * (len(borders) - 1) // n_parts]
-        crew.start(_as_it_is, [(self._part(int(a), int(b)),) for a, b in pairwise(cuts)])
+        crew.start(copy, [(self._part(int(a), int(b)),) for a, b in pairwise(cuts)])
         asked = [crew.ask(part, see, self.ratings.n_items) for part in range(n_parts)]
         found = [crew.get(one) for one in asked]
         by_person = np.concatenate([one.by_person for one in found])
@@ -181,7 +182,3 @@ class ShardedRun:
             seconds=self.seconds,
             seconds_in_all=seconds_in_all,
         )
-
-
-def _as_it_is(part: ShardPart) -> ShardPart:
-    return part

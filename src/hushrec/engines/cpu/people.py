@@ -44,7 +44,7 @@ class People:
         return self.with_constant(layout.padded(self.problem, initial_user_vectors(self.problem), self._dtype))
 
     def inputs(self, round_number: int, vectors: Vectors, draws: Mapping[int, Draws] | None = None) -> Inputs:
-        """Return what the kernels of a round read; `draws` are those of all users, or None to let the kernels draw."""
+        """Return the inputs of the kernels for one round. Without `draws` of all users, the kernels draw."""
         problem = self.problem
         self._renew_permanent_bits(round_number)
         return Inputs(

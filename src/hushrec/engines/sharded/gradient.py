@@ -37,7 +37,7 @@ def start(worker: Worker) -> tuple[Rows, FloatArray]:
 
 
 def report(worker: Worker, number: int, users: Rows, rho: FloatArray, rows: Rows) -> tuple[Any, ...]:
-    """Run round `number` for the users of one part; return their new vectors and what they add to the items' sums.
+    """Run round `number` for the users of one part; return their new vectors and the sums of their reports.
 
     `users` are the user vectors, `rho` the privacy losses and `rows` the item vectors before the round. The result is
     one tuple: the new user vectors, the new privacy losses, a pair (whether the new user vectors are finite, the
