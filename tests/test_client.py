@@ -277,10 +277,9 @@ def test_new_ratings_train_the_user_vector_but_leave_the_permanent_bits():
     report_on(client, make_announcement(1))
     bits = permanent(client).bits.copy()
     client.add_ratings(np.array([0, 3]), np.array([5.0, 1.0]))
-    client.remove_rating(19)
     report_on(client, make_announcement(2))
     np.testing.assert_array_equal(permanent(client).bits, bits)
-    assert client._items.tolist() == [0, 1, 3, 4, 8, 12]
+    assert client._items.tolist() == [0, 1, 3, 4, 8, 12, 19]
 
 
 def test_a_permanent_epoch_redraws_and_pays_again_or_is_refused():
@@ -347,12 +346,6 @@ def test_bad_ratings_are_refused_without_an_echo(items, values, sentence):
     assert private_view(client) == before
 
 
-def test_a_rating_that_is_not_there_cannot_be_removed():
-    """And the sentence does not name the item."""
-    with pytest.raises(ParameterError, match="item"):
-        make_client().remove_rating(17)
-
-
 def test_isgld_perturbs_each_rating_once():
     """The training values differ from the ratings, and stay what they are from round to round."""
     client = make_client(Isgld(epsilon=2.0), limit=0.0)
@@ -367,7 +360,6 @@ def test_isgld_charges_for_each_noisy_value_of_the_same_rating():
     client = make_client(Isgld(epsilon=2.0), limit=0.0)
     client.add_ratings(np.array([0]), np.array([4.0]))
     assert statement_of(client)["rating_epsilon"] == 2
-    client.remove_rating(0)
     client.add_ratings(np.array([0]), np.array([4.0]))
     assert statement_of(client)["rating_epsilon"] == 4
 

@@ -114,8 +114,7 @@ def test_a_device_explains_items_by_those_of_their_kind_that_its_person_likes() 
     assert all(len(found) == 2 for item, found in zip(unrated, reasons, strict=True) if item % 2 == 0)
     alike = engine.predictor().likeness(int(unrated[0]))
     np.testing.assert_array_equal(reasons[0], sorted(reasons[0], key=lambda place: -alike[place]))
-    for item in own:
-        client.remove_rating(item)
+    client._items, client._values = client._items[:0], client._values[:0]
     assert [len(found) for found in client.reasons(public, unrated, 2)] == [0] * len(unrated)
 
 

@@ -129,13 +129,6 @@ class Client:
         order = np.argsort(items)
         self._items, self._values = items[order], kept[order]
 
-    def remove_rating(self, item: int) -> None:
-        """Remove one rating. Reports that were made from it cannot be taken back."""
-        keep = self._items != item
-        if keep.all():
-            raise ParameterError("item must be a rated item, but this device has no rating of it.")
-        self._items, self._values = self._items[keep], self._values[keep]
-
     # One phase -------------------------------------------------------------------------------------------------
 
     def report(self, address: Address, message: Any, draws: Any = None) -> Any | None:

@@ -246,7 +246,10 @@ class Rounds(RunCopy):
 
     @property
     def _is_enough(self) -> bool:
-        """Whether enough devices have reported to close the open phase; only an attempt's first phase has a minimum."""
+        """Whether the open phase may close at its deadline; always true after the first phase of an attempt.
+
+        The first phase needs reports of `ServerSide.fewest_devices` devices, unless this is 1: then it may close empty.
+        """
         is_first = self.server.address.phase == self.server.side.phases[0]
         return not is_first or self.server.side.fewest_devices <= max(self.n_reports, 1)
 
