@@ -9,7 +9,6 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -86,7 +85,7 @@ class Registry:
         self._devices: dict[str, Device] = {}
         self._active_since: Counter[int] = Counter()
         self._active_heard: Counter[int] = Counter()
-        self._ended: set[int | str] = set()
+        self.ended: set[int | str] = set()  # ids of all devices that no longer take part
         self.take(row._asdict() for row in rows)
 
     def take(self, rows: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -102,9 +101,9 @@ class Registry:
             device.renew(row)
             self._count(device, 1)
             if device.state == ACTIVE:
-                self._ended.discard(device.id)
-            elif device.id not in self._ended:
-                self._ended.add(device.id)
+                self.ended.discard(device.id)
+            elif device.id not in self.ended:
+                self.ended.add(device.id)
                 ended.append(device.id)
         return ended
 
@@ -136,15 +135,6 @@ class Registry:
             self._active_heard[device.heard] -= 1
             self._active_heard[self.round_number] += 1
             device.heard = self.round_number
-
-    @property
-    def ended(self) -> AbstractSet[int | str]:
-        """The ids of all devices that no longer take part."""
-        return self._ended
-
-    def count_ended(self, names: AbstractSet[int | str]) -> int:
-        """Return how many of the devices with these ids no longer take part."""
-        return len(self._ended & names)
 
     def listed(self, *, is_open: bool) -> list[dict[str, Any]]:
         """Return the facts about each device that the operator sees.
@@ -286,7 +276,7 @@ class Registry:
             connection.execute(reports.delete().where(at(open_phase), reports.c.device == name))
 
         self._count(device, -1)
-        self._ended.add(name)
+        self.ended.add(name)
         device.state = REVOKED  # first, so that no report slips in behind the deletion
         await self._storage.write(write, scrub=True)
 

@@ -123,7 +123,7 @@ class RunCopy:
         return self._count_present_of(self.server.invited)
 
     def _count_present_of(self, names: AbstractSet[Name]) -> int:
-        return min(len(names) - self.registry.count_ended(names), self.count_present(self.round_number))
+        return min(len(names) - len(names & self.registry.ended), self.count_present(self.round_number))
 
     @property
     def fewest_devices(self) -> int:
