@@ -352,14 +352,18 @@ def _read_json(path: Path, formats: tuple[int, ...]) -> dict[str, Any]:
     return content
 
 
+def _read_arrays(path: Path) -> dict[str, Any]:
+    with np.load(path, allow_pickle=False) as arrays:
+        return {name: arrays[name] for name in arrays.files}
+
+
 def load(folder: str | Path) -> Result:
     """Return the result stored in a run folder; raise `RunError` if the folder is damaged or of another format."""
     path = Path(folder)
     content = _read_json(path, (FORMAT,))
     record = {name: value for name, value in content.items() if name not in ("format", "private", "written")}
     try:
-        with np.load(path / "model.npz", allow_pickle=False) as arrays:
-            model = {name: arrays[name] for name in arrays.files}
+        model = _read_arrays(path / "model.npz")
         ratings = _read_ratings(record, model, pl.read_parquet(path / "items.parquet"))
         return Result(record, ratings, find_protocol(record["protocol"]).load_predictor(record, model))
     except (OSError, ValueError, KeyError, pl.exceptions.PolarsError) as error:
@@ -381,8 +385,7 @@ def save_final_model(folder: str | Path, final: Result) -> None:
 def load_final_model(folder: str | Path, measured: Result) -> Result | None:
     """Return the result that `save_final_model` stored beside the result `measured`, or None if it is not readable."""
     try:
-        with np.load(Path(folder) / FINAL_FILE, allow_pickle=False) as arrays:
-            model = {name: arrays[name] for name in arrays.files}
+        model = _read_arrays(Path(folder) / FINAL_FILE)
         record = json.loads(str(model.pop("record")))
         return Result(record, measured.ratings, find_protocol(record["protocol"]).load_predictor(record, model))
     except (OSError, ValueError, KeyError, zipfile.BadZipFile):

@@ -6,7 +6,7 @@ added in the order of the blocks.
 """
 
 from hushrec.engines import Engine, Remark
-from hushrec.engines.sharded.crew import Crew, MakePart
+from hushrec.engines.sharded.crew import Crew, InMemory, MakePart
 from hushrec.errors import ParameterError
 from hushrec.options import imported
 from hushrec.protocols import find_protocol
@@ -26,5 +26,6 @@ def sharded_engine(
         raise ParameterError(
             f"protocol {protocol.name} cannot train on shards. Train without shards, or choose another protocol."
         )
-    engine: Engine = imported(protocol.parts_engine)(problem, crew, make_part, remark=remark)
+    parts = make_part or (lambda first, stop: InMemory(problem.part(first, stop)))
+    engine: Engine = imported(protocol.parts_engine)(problem, crew, parts, remark=remark)
     return engine

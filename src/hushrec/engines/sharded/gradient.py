@@ -18,7 +18,7 @@ from hushrec.engines.cpu.kernels import Rows, Vectors
 from hushrec.engines.cpu.layout import block_borders
 from hushrec.engines.cpu.people import People
 from hushrec.engines.gradient import GradientProblem
-from hushrec.engines.sharded.crew import Crew, InMemory, MakePart, Part, Worker
+from hushrec.engines.sharded.crew import Crew, MakePart, Part, Worker
 from hushrec.models.fm import FactorizationMachine
 from hushrec.models.predictor import Arrays
 from hushrec.protocols.gradient.device import Draws
@@ -58,7 +58,7 @@ class ShardedGradientEngine(BlockEngine):
     """The engine `cpu` for gradient protocols with the users divided into parts of one or more blocks."""
 
     def __init__(
-        self, problem: GradientProblem, crew: Crew, make_part: MakePart | None = None, *, remark: Remark | None = None
+        self, problem: GradientProblem, crew: Crew, make_part: MakePart, *, remark: Remark | None = None
     ) -> None:
         super().__init__(problem, DTYPE, remark)
         self.crew = crew
@@ -68,10 +68,9 @@ class ShardedGradientEngine(BlockEngine):
         cuts = np.arange(n_parts + 1) * n_blocks // n_parts  # the blocks have about equal work
         self.borders = blocks[cuts]
         self._blocks = np.diff(cuts)
-        parts = make_part or (lambda first, stop: InMemory(problem.part(first, stop)))
         crew.start(
             _make_worker,
-            [(parts(int(blocks[a]), int(blocks[b])), blocks[a : b + 1] - blocks[a]) for a, b in pairwise(cuts)],
+            [(make_part(int(blocks[a]), int(blocks[b])), blocks[a : b + 1] - blocks[a]) for a, b in pairwise(cuts)],
         )
         begun = [crew.ask(part, start, n_results=2) for part in range(n_parts)]
         self._state = RoundState(

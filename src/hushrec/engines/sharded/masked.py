@@ -10,7 +10,7 @@ from hushrec.arrays import BoolArray, IntArray
 from hushrec.engines import Remark
 from hushrec.engines.cpu.masked import CpuMaskedEngine, MaskedPeople, even_work
 from hushrec.engines.cpu.masked_kernels import Given
-from hushrec.engines.sharded.crew import Crew, InMemory, MakePart, Part, Worker
+from hushrec.engines.sharded.crew import Crew, MakePart, Part, Worker
 from hushrec.protocols.masked.encoding import BlockCode
 from hushrec.protocols.masked.plan import Round
 from hushrec.simulation.training_problem import AnyProblem
@@ -33,14 +33,11 @@ class ShardedMaskedEngine(CpuMaskedEngine):
 
     users_of_parts: ClassVar[None] = None  # devices keep no vectors
 
-    def __init__(
-        self, problem: AnyProblem, crew: Crew, make_part: MakePart | None = None, *, remark: Remark | None = None
-    ) -> None:
+    def __init__(self, problem: AnyProblem, crew: Crew, make_part: MakePart, *, remark: Remark | None = None) -> None:
         super().__init__(problem, remark=remark)
         self.crew = crew
         self.borders = even_work(problem.starts, crew.n_parts(int(problem.starts[-1])))
-        parts = make_part or (lambda first, stop: InMemory(problem.part(first, stop)))
-        crew.start(_make_worker, [(parts(int(a), int(b)),) for a, b in pairwise(self.borders)])
+        crew.start(_make_worker, [(make_part(int(a), int(b)),) for a, b in pairwise(self.borders)])
 
     def _add_people(
         self, one: Round, codes: Sequence[BlockCode], table: Any, present: BoolArray, given: Given
