@@ -74,10 +74,11 @@ class Shared:
 
 @dataclass(frozen=True, repr=False)
 class Sent:
-    """The state of a device after it has sent its masked table; `held` are its shares of other devices' secrets.
+    """The state of a device after it has sent its masked table.
 
-    `own` is the device's position in the roster, and `identities` are the public keys of all devices of the roster,
-    which sign the list of survivors.
+    `own` is the device's position in the roster. `pairing` says with which devices it shares masks. `held` has its
+    shares of other devices' secrets, by position in the roster. `identities` are the public keys of all devices of the
+    roster, which sign the list of survivors.
     """
 
     announcement: Announcement

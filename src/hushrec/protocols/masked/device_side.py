@@ -73,10 +73,10 @@ class MaskedDevice(DeviceSide):
 
     def report(self, private: Private, address: Address, message: Any, draws: Any = None) -> Report:
         uses_table = isinstance(message, Announcement | Partners)
-        if private.membership is None or (private.public is None and uses_table):
-            raise LocalProtocolError(
-                "a device must have joined the run and fetched the public table before it reports. Fetch the table."
-            )
+        if private.membership is None:
+            raise LocalProtocolError("a device must have joined the run before it reports. Join the run.")
+        if private.public is None and uses_table:
+            raise LocalProtocolError("a device must have the public table before it reports. Fetch the table.")
         spent, events = spent_in(private.state), tuple[TableSent, ...]()
 
         def table_of(round_number: int) -> Table:
@@ -93,8 +93,8 @@ class MaskedDevice(DeviceSide):
         reply = device.report(message, table_digest=digest, rng=stream)
         if device.place != (address.round_number, address.attempt):
             raise RemoteProtocolError(
-                f"message must be for the round and attempt of its envelope, {address}, got {device.place}."
-                " The device sends no report."
+                f"message must be for round {address.round_number} and attempt {address.attempt} of its envelope, got"
+                f" round {device.place[0]} and attempt {device.place[1]}. The device sends no report."
             )
         shown: State | None = {} if isinstance(reply, MaskedTable) else None  # even if the table is zeros
         return Report(reply, make_state(device.state, spent), events, shown=shown)

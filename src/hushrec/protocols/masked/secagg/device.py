@@ -48,9 +48,9 @@ from hushrec.randomness import RandomStream
 class Secrets:
     """The secrets of a device for one attempt; the caller deletes them afterwards."""
 
-    mask_private: bytes  # s
-    channel_private: bytes  # c
-    seed: bytes  # b
+    mask_private: bytes  # private X25519 key for masks, s
+    channel_private: bytes  # private X25519 key with which shares are encrypted, c
+    seed: bytes  # seed of the device's own mask, b
 
 
 class SealedShare(NamedTuple):

@@ -123,9 +123,9 @@ class PublicKeys:
 
     device: bytes  # name of the device, 16 bytes
     identity: bytes  # public Ed25519 key
-    mask_key: bytes  # S, X25519
-    channel_key: bytes  # C, X25519
-    seed_hash: bytes  # commitment to b
+    mask_key: bytes  # public X25519 key for masks, S
+    channel_key: bytes  # public X25519 key with which shares are encrypted, C
+    seed_hash: bytes  # hash of the seed of the device's own mask, b
     signature: bytes
 
     def __post_init__(self) -> None:
