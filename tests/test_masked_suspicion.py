@@ -99,3 +99,10 @@ def test_a_restored_server_leaves_out_the_same() -> None:
     assert first == second
     assert 199 not in first
     assert again.suspects == suspicion.suspects
+
+
+def test_a_run_of_an_earlier_version_continues_without_suspects() -> None:
+    """Its state had the suspects of another rule."""
+    suspicion = Suspicion()
+    suspicion.restore({"suspects": np.array(["3"]), "culprits": np.array(["4"])})
+    assert suspicion.suspects | suspicion.culprits == set()

@@ -93,6 +93,9 @@ class Suspicion:
         }
 
     def restore(self, state: State) -> None:
+        """Replace this object's counts by those of `state`; a run of an earlier version continues without suspects."""
+        if "suspicion_names" not in state:
+            return
         names = list(map(str, state["suspicion_names"]))
         counts = (map(int, state[f"suspicion_{kind}"]) for kind in ("discarded", "good"))
         self._discarded, self._good = (Counter(dict(zip(names, own, strict=True))) for own in counts)
