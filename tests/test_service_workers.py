@@ -78,8 +78,9 @@ def test_what_happens_at_one_worker_is_known_at_the_other(tmp_path: Path, databa
         RawDevice(one) as ann,
         RawDevice(two) as bob,
         RawDevice(two),  # it never reports: the round stays open
+        at(ann, two) as ann_two,
+        at(bob, one) as bob_one,
     ):
-        ann_two, bob_one = at(ann, two), at(bob, one)
         one.admin("POST", "/v1/admin/start")
         assert ann_two.send("GET", "/v1/inbox?wait=5").status_code == 200
         assert ann.report(make_body()).status_code == 200
@@ -103,22 +104,18 @@ def test_what_happens_at_one_worker_is_known_at_the_other(tmp_path: Path, databa
         assert one.admin("DELETE", f"/v1/admin/devices/{bob.name}").status_code == 204
         assert bob.send("GET", "/v1/inbox").status_code == 403
         assert np.array_equal(one.rounds.public["item_vectors"], two.rounds.public["item_vectors"])
-        for device in (ann_two, bob_one):
-            device.http.close()
 
 
 def test_a_request_that_one_worker_has_seen_is_refused_by_the_other(tmp_path: Path, database: str) -> None:
     """Signed and recorded, sent to the second worker; and a rate is the rate of all workers together."""
     settings = small_settings(limits={"burst": 10, "requests_per_second": 0.001})
-    with workers(tmp_path, database, settings=settings) as (one, two), RawDevice(one) as ann:
-        ann_two = at(ann, two)
+    with workers(tmp_path, database, settings=settings) as (one, two), RawDevice(one) as ann, at(ann, two) as ann_two:
         header = ann.sign(Request("GET", "/v1/inbox", b""))
         assert ann.send("GET", "/v1/inbox", header=header).status_code == 204
         replayed = ann_two.send("GET", "/v1/inbox", header=header)
         assert (replayed.status_code, replayed.json()["type"].rpartition(":")[2]) == (401, "stale-nonce")
         statuses = [device.send("GET", "/v1/inbox").status_code for _ in range(10) for device in (ann, ann_two)]
         assert statuses == [204] * 9 + [429] * 11
-        ann_two.http.close()
 
 
 def test_workers_of_a_run_end_when_a_next_run_takes_its_place(tmp_path: Path, database: str) -> None:
@@ -130,7 +127,8 @@ def test_workers_of_a_run_end_when_a_next_run_takes_its_place(tmp_path: Path, da
     ):
         for live in lives:
             wait_for(lambda live=live: is_closed(live.url))  # type: ignore[misc]
-        refused = at(ann, later).send("GET", "/v1/inbox")
+        with at(ann, later) as moved:
+            refused = moved.send("GET", "/v1/inbox")
         assert (refused.status_code, refused.json()["type"].rpartition(":")[2]) == (409, "next-run")
 
 
