@@ -183,7 +183,7 @@ class Client:
 
     @property
     def has_public(self) -> bool:
-        """Whether this device has taken a public table."""
+        """Whether `take_public` has given this client a public table."""
         return self._public is not None
 
     @property

@@ -157,9 +157,10 @@ def _decoded(body: bytes | msgspec.Raw, form: type[Any], name: str) -> Any:
 
 @functools.cache
 def _form(message: type, tag: str | None, *, top: bool = False) -> _Form:
-    """Return the encoding of a message class; `tag` is None for one that is always a field of another message.
+    """Return the encoding of a message class.
 
-    `top` adds the protocol version, which only the outermost message has.
+    `tag` is None for a class whose messages are always a field of another message. `top` adds the version of the wire
+    format, which only the outermost message has.
     """
     hints = typing.get_type_hints(message, include_extras=True)
     parts = {field.name: _part(hints[field.name]) for field in dataclasses.fields(message)}

@@ -308,7 +308,7 @@ class Device:
 
     @property
     def has_joined(self) -> bool:
-        """Whether this device takes part in a run."""
+        """Whether this device has joined a run and not left it."""
         with self._lock:
             return self._session.is_enrolled
 

@@ -176,7 +176,7 @@ class Store:
             return self._database.execute(query, values).fetchall()
         except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter from decoding SQLite's own error message
             if type(error) in (sqlite3.DatabaseError, UnicodeDecodeError):
-                raise self.damaged("its file") from None
+                raise self.damaged("the database file") from None
             raise StorageError(f"the store in {self.folder} is unavailable ({error}). Try again.") from None
 
     def damaged(self, what: str) -> StorageError:
@@ -352,7 +352,7 @@ class Store:
         """Return (id, title) of the item at a position."""
         rows = self._rows("SELECT id, title FROM catalogue WHERE position = ?", (position,))
         if not rows:
-            raise self.damaged("the catalogue")
+            raise self.damaged("an item of the catalogue")
         found: tuple[str, str] = rows[0]
         return found
 

@@ -17,7 +17,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call]  # no `_created` seri
 
 
 class JsonLines(logging.Formatter):
-    """A log formatter that writes each record, also the web server's, as one JSON object with its time."""
+    """A log formatter that writes each record as one JSON object with its time, including the web server's records."""
 
     def format(self, record: logging.LogRecord) -> str:
         words = record.getMessage()

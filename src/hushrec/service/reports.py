@@ -111,7 +111,7 @@ def _insert(connection: sa.Connection, new: Sequence[NewReport]) -> None:
 
 
 def columns(address: Address) -> dict[str, Any]:
-    """Return the values of the columns that name a phase."""
+    """Return the columns `round`, `attempt` and `phase` with the values of an address."""
     return {"round": address.round_number, "attempt": address.attempt, "phase": address.phase}
 
 

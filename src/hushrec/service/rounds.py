@@ -56,7 +56,7 @@ def parse_last_report(text: str) -> LastReport:
 
 
 class Rounds(RunCopy):
-    """A worker's view of the run, with the operations that open, fill and close its rounds."""
+    """A worker's copy of the run, with the operations that open and close its rounds and store reports."""
 
     def __init__(self, storage: Storage, settings: Settings, monitor: Monitor, **clocks: Callable[[], float]) -> None:
         super().__init__(storage, settings, monitor, **clocks)
