@@ -255,7 +255,7 @@ def own_fraction(own_epsilon: float, epsilon: float, delta: float) -> float:
 def own_norm_squared(norm_squared: int, fraction: float) -> int:
     """Return ⌊fraction² · norm_squared⌋, the largest squared norm of a block whose clip is multiplied by `fraction`."""
     require(0 <= fraction <= 1, "fraction", "from 0 to 1", fraction)
-    return math.floor(Fraction(fraction) ** 2 * norm_squared)
+    return norm_squared if fraction == 1 else math.floor(Fraction(fraction) ** 2 * norm_squared)
 
 
 def default_delta(devices: int) -> float:

@@ -205,5 +205,5 @@ def _check_positions(name: str, positions: IntArray, count: int) -> None:
 
 
 def _check_lengths(name: str, parts: Collection[bytes], length: int) -> None:
-    if any(len(part) != length for part in parts):
+    if not {length}.issuperset(map(len, parts)):
         raise RemoteProtocolError(f"each entry of {name} must have {length} bytes, got {sorted({*map(len, parts)})}.")

@@ -30,6 +30,7 @@ RADIX = 64  # B
 _LOWEST_PART = 2 * SMOOTHING_VARIANCE * RADIX**2  # V₁ is at least this
 _BITS = 256  # precision of a cumulative probability
 _WORK_BITS = 320  # precision of the numbers that a table is built from
+_GUIDE_BITS = 14
 _DEVIATIONS = 18  # a table covers this number of standard deviations on both sides
 
 
@@ -39,6 +40,7 @@ class _Table(NamedTuple):
     lowest: int
     high: Words  # the upper 64 bits of the thresholds, (n,)
     low: Words  # the lower 192 bits, (n, 3), most significant word first
+    guide: IntArray  # the number of thresholds below each multiple of 2²⁵⁶/2¹⁴, (2¹⁴ + 1,)
     distance: float
 
 
@@ -95,10 +97,14 @@ def discrete_gaussian(variance: int) -> DiscreteGaussian:
 def _invert(table: _Table, size: int, rng: RandomStream) -> IntArray:
     """Return `size` draws: `lowest` plus the number of thresholds ≤ U, each for a new uniform 256-bit number U.
 
+    The guide has the number for every U whose first bits no threshold has; for all others, it is found by bisection.
     The lower 192 bits of U are drawn only if its upper 64 bits equal those of a threshold.
     """
     words = np.frombuffer(rng.bytes(8 * size), dtype="<u8").astype(np.uint64)
-    found = np.searchsorted(table.high, words, side="left").astype(np.int64)
+    part = words >> np.uint64(64 - _GUIDE_BITS)
+    found: IntArray = table.guide[part]
+    several = np.flatnonzero(found != table.guide[part + np.uint64(1)])
+    found[several] = np.searchsorted(table.high, words[several], side="left")
     for tie in np.flatnonzero(table.high[np.minimum(found, len(table.high) - 1)] == words):
         last = np.searchsorted(table.high, words[tie], side="right")
         low = np.frombuffer(rng.bytes(24), dtype="<u8").tolist()
@@ -124,7 +130,10 @@ def _build_table(variance: int) -> _Table:
     raw = b"".join(threshold.to_bytes(_BITS // 8, "big") for threshold in thresholds)
     words = np.frombuffer(raw, dtype=">u8").astype(np.uint64).reshape(-1, _BITS // 64)
     distance = 2 * math.exp(-((limit + 1) ** 2) / (2 * variance)) + (2 * limit + 2) * 2.0**-_BITS
-    return _Table(-limit, words[:, 0].copy(), words[:, 1:].copy(), distance)
+    high = words[:, 0].copy()
+    starts = np.arange(2**_GUIDE_BITS, dtype=np.uint64) << np.uint64(64 - _GUIDE_BITS)
+    guide = np.append(np.searchsorted(high, starts, side="left"), len(high)).astype(np.int64)
+    return _Table(-limit, high, words[:, 1:].copy(), guide, distance)
 
 
 def _weights(variance: int, limit: int) -> list[int]:

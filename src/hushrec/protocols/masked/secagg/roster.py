@@ -1,6 +1,6 @@
 """The data on which all devices of an attempt must agree: rules, keys, roster, partners and survivors."""
 
-import itertools
+import operator
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -171,7 +171,7 @@ class Roster:
 
     def __post_init__(self) -> None:
         names = [entry.device for entry in self.entries]
-        if any(second <= first for first, second in itertools.pairwise(names)):
+        if any(map(operator.ge, names, names[1:])):
             refuse("devices of a roster must be distinct and in ascending order")
         keys = {key for entry in self.entries for key in (entry.identity, entry.mask_key, entry.channel_key)}
         if len(keys) != 3 * len(names):
