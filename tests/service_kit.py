@@ -62,6 +62,7 @@ class Live:
     monitor: Monitor
     admin_token: str | None
     ca: Path | None
+    thread: threading.Thread
 
     def count(self, name: str, **labels: str) -> int:
         """The value of one counter of the metrics, for example `count("reports", kind="stored")`."""
@@ -115,7 +116,7 @@ def live_server(
         time.sleep(0.005)
     url = f"{'https' if tls else 'http'}://127.0.0.1:{listening.getsockname()[1]}"
     try:
-        yield Live(url, rounds, storage, monitor, token or admin_token, authority)
+        yield Live(url, rounds, storage, monitor, token or admin_token, authority, thread)
     finally:
         server.should_exit = True
         thread.join(timeout=PATIENCE)

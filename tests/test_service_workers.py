@@ -5,7 +5,6 @@ import os
 import random
 import re
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -125,18 +124,10 @@ def test_workers_of_a_run_end_when_a_next_run_takes_its_place(tmp_path: Path, da
         RawDevice(lives[0]) as ann,
         live_server(tmp_path, small_settings(terms={"run": 2}), database=database) as later,
     ):
-        for live in lives:
-            wait_for(lambda live=live: is_closed(live.url))  # type: ignore[misc]
+        wait_for(lambda: not any(live.thread.is_alive() for live in lives))
         with at(ann, later) as moved:
             refused = moved.send("GET", "/v1/inbox")
         assert (refused.status_code, refused.json()["type"].rpartition(":")[2]) == (409, "next-run")
-
-
-def is_closed(url: str) -> bool:
-    """Whether nobody listens at this address."""
-    host, _, port = url.removeprefix("http://").partition(":")
-    with socket.socket() as probe:
-        return probe.connect_ex((host, int(port))) != 0
 
 
 # A masked run ----------------------------------------------------------------------------------------------------
