@@ -98,7 +98,7 @@ def test_what_cannot_be_done_is_one_sentence(tmp_path: Path, arguments: list[str
 def test_a_store_that_is_not_there_or_options_that_are_wrong_are_one_sentence(tmp_path: Path) -> None:
     """Before anything is made."""
     assert "there is no store in" in run("device", "budget", "--store", tmp_path / "none").err
-    assert "--scale must be" in run("device", "init", "--scale", "5", "--store", tmp_path / "s").err
+    assert "scale must be" in run("device", "init", "--scale", "5", "--store", tmp_path / "s").err
     assert "--rate must be" in run("device", "init", "--rate", "5", "--store", tmp_path / "s").err
     assert "epsilon_i must be positive" in run("device", "init", "--epsilon-i", "0", "--store", tmp_path / "s").err
     (tmp_path / "three.csv").write_text("a,1,2\n")
