@@ -231,7 +231,7 @@ async def send_until_acknowledged(
             return
         problem = reply.json()
         if problem["type"].endswith("phase-closed"):
-            assert problem["last_round"] >= round_number, "an answer was lost"
+            assert int(problem["last_report"].split(".")[0]) >= round_number, "an answer was lost"
             return  # acknowledged in a reply that was cut off: the round has it
         assert reply.status_code in (503, 429), problem
         server.refused += 1

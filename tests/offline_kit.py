@@ -63,7 +63,8 @@ class OfflineServer:
         if path == "/v1/inbox" and self.is_over:
             return Reply(410, msgspec.json.encode({"type": "urn:hushrec:problem:run-over"}))
         if path == "/v1/inbox":
-            return Reply(200, self._announcement(int(numbers["after"]) + 1), last_round=int(numbers["after"]))
+            after = int(numbers["after"])
+            return Reply(200, self._announcement(after + 1), last_report=(after, min(after, 1), 0))
         assert path == "/v1/reports", path
         sent = wire.decode(call.request.body, Envelope)
         return Reply(200, wire.encode(Receipt(sent.round_number, sent.attempt, sent.phase, repeated=False)))

@@ -105,7 +105,7 @@ def test_a_round_that_is_announced_again_is_never_answered_with_other_bytes(tmp_
         assert next(job).request.target == "/v1/inbox?after=1&last=1.1.0&wait=0"
         rate(device)
         with pytest.raises(RemoteProtocolError, match="in order"):
-            job.send(replace(announced, last_round=None))
+            job.send(replace(announced, last_report=None))
         assert device._store.get("outbox") is None
         assert (device.budget(), device._store.get("private_state")) == (spent, state)
 

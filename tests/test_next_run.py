@@ -133,31 +133,86 @@ def test_a_masked_server_restored_within_a_round_repeats_it_as_another_attempt(t
             assert tables_of(devices) == [1] * PEOPLE
 
 
-def test_a_copied_masked_store_enrols_again_without_a_ghost_and_pays_for_its_copy(tmp_path: Path) -> None:
-    """The old key leaves the run; what the run still allowed is charged, for the copy may have spent it."""
+def test_a_restored_masked_store_enrols_again_and_pays_for_its_copy(tmp_path: Path) -> None:
+    """What the run still allowed is charged before the old key leaves, without a step before and whatever is killed."""
+
+    def restored(name: str) -> Device:
+        shutil.copytree(tmp_path / "backup", tmp_path / name)
+        return stack.enter_context(Device(tmp_path / name))
+
+    def spends_all(device: Device) -> bool:
+        return device.budget()["spent"] == pytest.approx(device.budget()["limit"])
+
     with ExitStack() as stack:
         live = stack.enter_context(live_server(tmp_path, masked_settings(PEOPLE, **three()), items=catalogue()))
-        devices = new_people(tmp_path, PEOPLE)
+        devices = [stack.enter_context(device) for device in new_people(tmp_path, PEOPLE)]
         for device in devices:
             device.join(live.url)
-        devices[0].close()
-        shutil.copytree(tmp_path / "device-0", tmp_path / "copy")
-        devices[0] = Device(tmp_path / "device-0")
-        for device in devices:
-            stack.callback(device.close)
+        shutil.copytree(tmp_path / "device-0", tmp_path / "backup")
         play_round(live, devices)
-        copy = stack.enter_context(Device(tmp_path / "copy"))
-        with pytest.raises(CopiedStore, match="--again"):
-            copy.step()
-        copy.join(again=True)
+        killed = restored("killed")
+        driver, job = killed._driver(), joining.rejoin(killed._session)
+        call = next(job)
+        while call.request.method != "DELETE":
+            call = job.send(driver._make(call))
+        job.close()
+        killed.close()
+        killed = stack.enter_context(Device(tmp_path / "killed"))
+        assert spends_all(killed)
+        changed = restored("changed")
+        devices[0].rotate_key()
+        changed.join(again=True)  # its key says nothing any more
+        assert spends_all(changed)
+        devices[0].leave()
+        killed.join(again=True)
+        assert spends_all(killed)
+        assert killed.step() == "no round"  # a newcomer waits for the next one
+
+
+def test_a_masked_store_restored_after_its_key_was_retired_pays_as_well(tmp_path: Path) -> None:
+    """The server tells the last report of a key that left; the old key is in no round that waits for it."""
+    with ExitStack() as stack:
+        live = stack.enter_context(live_server(tmp_path, masked_settings(PEOPLE, **three()), items=catalogue()))
+        devices = [stack.enter_context(device) for device in new_people(tmp_path, PEOPLE)]
+        for device in devices:
+            device.join(live.url)
+        for name in ("first", "second"):
+            shutil.copytree(tmp_path / "device-0", tmp_path / name)
+        play_round(live, devices)
+        for name in ("first", "second"):
+            copy = stack.enter_context(Device(tmp_path / name))
+            copy.join(again=True)
+            assert copy.budget()["spent"] == pytest.approx(copy.budget()["limit"])
         registry = live.rounds.registry
-        assert (registry.count_active(), len(registry._devices)) == (PEOPLE, PEOPLE + 1)
-        spent = copy.budget()
-        assert spent["spent"] == pytest.approx(spent["limit"])
-        assert copy.step() == "no round"  # a newcomer waits for the next one
+        assert (registry.count_active(), len(registry._devices)) == (PEOPLE + 1, PEOPLE + 2)
         with pytest.raises(RemoteProtocolError) as retired:
             devices[0].step()
         assert retired.value.code == "not-active"
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+def test_a_masked_store_restored_to_an_earlier_phase_of_its_last_round_is_found_out(
+    tmp_path: Path, is_over: bool
+) -> None:
+    """It lacks the table that was sent after the backup, also if its own attempt has ended meanwhile."""
+    with ExitStack() as stack:
+        live = stack.enter_context(live_server(tmp_path, masked_settings(PEOPLE, **three()), items=catalogue()))
+        devices = [stack.enter_context(device) for device in new_people(tmp_path, PEOPLE)]
+        for device in devices:
+            device.join(live.url)
+        report(live, devices, "keys")
+        report(live, devices, "shares")
+        shutil.copytree(tmp_path / "device-0", tmp_path / "backup")
+        for phase in PHASES[2:]:
+            report(live, devices, phase)
+        backup = stack.enter_context(Device(tmp_path / "backup"))
+        assert tables_of([devices[0], backup]) == [1, 0]
+        if is_over:
+            backup.drop_out()
+        with pytest.raises(CopiedStore, match="--again"):
+            backup.step()
+        backup.join(again=True)
+        assert backup.budget()["spent"] == pytest.approx(backup.budget()["limit"])
 
 
 def test_a_second_masked_run_does_not_raise_the_limit_by_itself(tmp_path: Path) -> None:

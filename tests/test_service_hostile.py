@@ -179,7 +179,7 @@ def test_compressed_replies_are_not_unpacked() -> None:
 @pytest.mark.parametrize("value", ["²", "9" * 5000, "-1", "1e9"])
 def test_numbers_in_headers_that_are_none_are_ignored(value: str) -> None:
     """A header cannot crash a device."""
-    with bad_server(says(f"204 No Content\r\nHushrec-Last-Round: {value}\r\nRetry-After: {value}")) as url:
+    with bad_server(says(f"204 No Content\r\nHushrec-Last-Report: {value}.1.0\r\nRetry-After: {value}")) as url:
         assert ask(url, CALL) == Reply(204)
 
 
@@ -235,7 +235,7 @@ def test_a_round_that_the_run_does_not_have_was_not_answered(tmp_path: Path) -> 
     with live_server(tmp_path) as live, new_device(tmp_path / "device") as device:
         device.join(live.url)
         with pytest.raises(RemoteProtocolError, match="round"):
-            scripted(device._session, [Reply(204, b"", 7)])
+            scripted(device._session, [Reply(204, b"", (7, 1, 0))])
         assert device._store.get("copied") is None
 
 

@@ -134,11 +134,11 @@ def test_a_commit_whose_answer_was_lost_is_recognized(tmp_path: Path, database: 
     storage.at_once(lambda connection: connection.execute(run.update().values(round=1, attempt=1, phase="report")))
     row = {"id": "device", "public_key": b"", "state": "active", "first_round": 1, "last_round": 0, "last_nonce": 0}
     storage.at_once(lambda connection: connection.execute(devices.insert().values(**row)))
-    report = NewReport(Address(1, 1, "report"), "device", 1, b"bytes", sha256(b"bytes").digest())
+    report = NewReport(Address(1, 1, "report"), 0, "device", 1, b"bytes", sha256(b"bytes").digest())
     assert storage.at_once(lambda connection: store_reports(connection, [report])) == ([None], [report])
     asyncio.run(store(report))
     with pytest.raises(Refusal, match="different report"):
-        asyncio.run(store(NewReport(Address(1, 1, "report"), "device", 2, b"others", sha256(b"others").digest())))
+        asyncio.run(store(NewReport(Address(1, 1, "report"), 0, "device", 2, b"others", sha256(b"others").digest())))
     storage.close()
 
 

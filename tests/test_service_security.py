@@ -190,7 +190,7 @@ def test_answers_to_other_rounds_are_refused(tmp_path: Path) -> None:
                 assert device.report(make_body()).status_code == 200
             wait_for(lambda: live.rounds.round_number == 2 and live.rounds.is_open)
             reply = one.report(make_body())
-            assert (kind(reply), reply.json()["last_round"]) == ("phase-closed", 1)
+            assert (kind(reply), reply.json()["last_report"]) == ("phase-closed", "1.1.0")
             assert late.report(make_body(2)).status_code == 200
         assert live.monitor.refusals == 1  # of the device that was not asked; a healthy run has late reports too
 
@@ -429,11 +429,11 @@ def test_a_device_refuses_a_server_that_breaks_what_was_accepted(tmp_path: Path)
         }
         for sentence, made in broken.items():
             with pytest.raises(RemoteProtocolError, match=sentence):
-                scripted(session, [Reply(200, made, 0)])
+                scripted(session, [Reply(200, made)])
         for vectors, sentence in ((np.zeros((60, 4)), "near zero"), (np.full((60, 4), 1e4), "norms of at most")):
             made = announcement(session, vectors=vectors)
             with pytest.raises(RemoteProtocolError, match=sentence):
-                scripted(session, [Reply(200, made, 0)])
+                scripted(session, [Reply(200, made)])
         assert device.budget()["rounds"] == 0
         assert device._store.get("outbox") is None
 

@@ -15,7 +15,7 @@ import numpy as np
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.budget.ledger import Ledger
 from hushrec.errors import LocalProtocolError, ParameterError, RemoteProtocolError
-from hushrec.messages import Address
+from hushrec.messages import Address, LastReport
 from hushrec.models.predictor import Arrays
 from hushrec.protocols.configured import ConfiguredProtocol
 from hushrec.protocols.parties import Membership, Private, State
@@ -48,7 +48,8 @@ class Client:
         self._phases = protocol.phases
         self._protocol = protocol
         self._randomness = randomness
-        self._last = Address(0, 0, self._phases[-1])
+        self._last = Address(0, 0, self._phases[-1])  # the last phase stands also for an attempt that it dropped out of
+        self._sent = 0  # index of the phase of the last report
         self._items: IntArray = np.empty(0, dtype=np.int64)  # rated items, ascending
         self._values = np.empty(0)  # the ratings, perturbed if the protocol says so
         self._ever_rated: IntArray = np.empty(0, dtype=np.int64)
@@ -141,6 +142,7 @@ class Client:
         report = self.side.report(self._private, address, message, draws)
         self.ledger.charge(report.events)  # raises before anything changes
         self._state, self._last, self._draws, self.shown = report.state, address, report.draws, report.shown
+        self._sent = self._phases.index(address.phase)
         return report.message
 
     def is_open(self, address: Address) -> bool:
@@ -158,16 +160,18 @@ class Client:
                 f"the server's messages must come in order, but {address} was announced after {self._last}."
             )
 
-    def begin_again(self, reported: int) -> None:
-        """Prepare this device to continue with a new key, when its old key last reported in round `reported`.
+    def begin_again(self, elsewhere: LastReport) -> None:
+        """Prepare this device to continue with a new key.
 
-        Secrets and permanent bits of the old key are discarded. The ledger is charged for everything that another copy
-        of this device may have released.
+        `elsewhere` is the last report that another copy of this device may have made, or `NO_REPORT`. Secrets and
+        permanent bits of the old key are discarded. The ledger is charged for everything that the other copy may have
+        released.
         """
-        state, events = self.side.begin_again(self._private, reported)
+        state, events = self.side.begin_again(self._private, elsewhere[0])
         self.ledger.charge(events)
         self._state = state
-        self._last = Address(max(self.last_round, reported), self._last.attempt, self._phases[-1])
+        last = max((self._last.round_number, self._last.attempt), elsewhere[:2])
+        self._last, self._sent = Address(*last, self._phases[-1]), len(self._phases) - 1
 
     def lacks(self, message: Any) -> bool:
         """Return whether this device must fetch the current public table before it can reply to this message.
@@ -237,14 +241,16 @@ class Client:
             "last_round": np.array(self._last.round_number),
             "last_attempt": np.array(self._last.attempt),
             "last_phase": np.array(self._phases.index(self._last.phase)),
+            "sent_phase": np.array(self._sent),
         }
 
     def restore_private_state(self, state: State) -> None:
         """Continue from a state that `private_state` returned; ratings and ledger are restored separately."""
-        position = ("last_round", "last_attempt", "last_phase")
+        position = ("last_round", "last_attempt", "last_phase", "sent_phase")
         self._state = {name: array for name, array in state.items() if name not in position}
         attempt, phase = state.get("last_attempt", 1), state.get("last_phase", -1)  # states of one phase have neither
         self._last = Address(int(state["last_round"]), int(attempt), self._phases[int(phase)])
+        self._sent = int(state.get("sent_phase", phase))
 
 
 def _checked_ratings(items: IntArray, values: FloatArray, n_items: int) -> tuple[IntArray, FloatArray]:

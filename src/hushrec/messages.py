@@ -221,6 +221,22 @@ class Address:
         return f"round {self.round_number}, attempt {self.attempt}, phase {self.phase}"
 
 
+LastReport = tuple[int, int, int]  # round, attempt, and the index of the phase, from 0
+NO_REPORT: LastReport = (0, 0, 0)
+_LAST_REPORT = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,2})")
+
+
+def parse_last_report(text: str) -> LastReport | None:
+    """Return the phase of a device's last report, parsed from ROUND.ATTEMPT.PHASE; None for any other text."""
+    found = _LAST_REPORT.fullmatch(text)
+    return None if found is None else (int(found[1]), int(found[2]), int(found[3]))
+
+
+def write_last_report(report: LastReport) -> str:
+    """Return the phase of a device's last report as ROUND.ATTEMPT.PHASE."""
+    return ".".join(map(str, report))
+
+
 @crosses("envelope", largest=LARGEST_TABLE + 301_000)
 @dataclass(frozen=True, eq=False)
 class Envelope:
@@ -280,7 +296,7 @@ class Problem:
     code: str
     status: int
     detail: str
-    extra: dict[str, Any] = field(default_factory=dict)  # last_nonce or last_round, for some codes
+    extra: dict[str, Any] = field(default_factory=dict)  # last_nonce or last_report, for some codes
 
     def as_json(self) -> dict[str, Any]:
         """Return the JSON object of the HTTP response."""

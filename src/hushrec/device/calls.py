@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from hushrec.errors import ConsentNeeded, LocalProtocolError, RemoteProtocolError
-from hushrec.messages import LARGEST_TABLE, Offer
+from hushrec.messages import LARGEST_TABLE, LastReport, Offer
 from hushrec.signing import Request
 
 _TEMPORARY = (429, 502, 503, 504)
@@ -23,7 +23,7 @@ class Reply:
 
     status: int
     body: bytes = field(default=b"", repr=False)
-    last_round: int | None = None  # the last round in which the server has a report with this device's key
+    last_report: LastReport | None = None  # the last report with this device's key that the server has
     retry_after: int | None = None  # seconds to wait before the next try, if the server is busy
     attempt_seconds: int | None = None  # for which the open attempt may still ask this device; 0: it does not
 

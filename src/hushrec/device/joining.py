@@ -111,28 +111,52 @@ def check_server(session: "Session") -> Job:
 def rejoin(session: "Session", invitation: str | None = None) -> Job:
     """Enrol again with a new key, after the store was restored from a backup or copied.
 
-    Another copy of the store may have sent reports. The ledger is charged for them first, up to the last round in
-    which the server has a report of the old key; if its limit is too low, this raises before any signed request.
-    The old key leaves the run, so that rounds do not wait for it. The old permanent bits are not used again.
+    Another copy of the store may have sent reports. The server is asked for the last report under the old key, and the
+    ledger is charged and stored before that key leaves the run: if this is interrupted, the next call charges nothing
+    twice. If the ledger's limit is too low, this raises and changes nothing. The old permanent bits are not used again.
     """
-    reported, client = session.store.get_json("copied") or 0, session.client()
+    offer = yield from fetch_offer(session)  # change nothing if the server is away or has another run
+    elsewhere = session.store.get_json("copied") or 0, 0, 0
+    if session.is_enrolled:
+        elsewhere = max(elsewhere, (yield from _ask_elsewhere(session)))
+    client = session.client()
     try:
         with consent("joining again needs"):
-            client.begin_again(reported)
-        offer = yield from fetch_offer(session)  # change nothing if the server is away or has another run
+            client.begin_again(elsewhere)
         allow_run(session.budgets.protocol_for(offer), offer.terms, client.ledger, client.spent)
-        if session.is_enrolled:
-            yield from _retire(session, "bad-signature")  # another copy may have changed the key
+        with session.store.change():
+            session.store.put_json("ledger", client.ledger.to_record())
+            session.store.put_private_state(client.private_state())
+            session.store.drop("attempt_until", "outbox", "copied")
     except BaseException:
         session.forget_client()
         raise
+    if session.is_enrolled:
+        yield from _retire(session, "bad-signature")  # another copy may have changed the key
     with session.store.change():
-        session.store.put_json("ledger", client.ledger.to_record())
-        session.store.put_private_state(client.private_state())
-        session.store.drop("attempt_until", "key", "device", "enrolled", "outbox", "copied")
+        session.store.drop("key", "next_key", "device", "enrolled")
     session.key = session.name = None
     session.forget_client()
     yield from join(session, invitation)  # the user vector and the last round are kept
+
+
+def _ask_elsewhere(session: "Session") -> Job:
+    """Ask the server for the last report of this device's key; return it if the store lacks it, else `NO_REPORT`.
+
+    If another copy of the store has changed the key, the server does not say: the copy may have reported in every round
+    so far. A server that does not know the device at all has no report of it.
+    """
+    rounds = session.accepted.terms.max_rounds
+    ask = Call(Request("GET", "/v1/inbox?after=1000000000"))  # above every round, so that no message comes
+    reply = yield ask
+    if reply.code == "bad-signature" and (new := session.store.key("next_key")) is not None:
+        session.key = new  # a change of the key succeeded, but its reply was lost
+        reply = yield ask
+    if reply.code == "bad-signature":
+        return min((yield from session.refresh_public()) + 1, rounds), 0, 0
+    if reply.code not in ("not-active", "not-enrolled", "run-over"):
+        expect(reply, 204)
+    return session.reported_elsewhere(reply)
 
 
 def leave(session: "Session") -> Job:

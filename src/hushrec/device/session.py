@@ -28,7 +28,17 @@ from hushrec.device.joining import rotate_key
 from hushrec.device.predictions import Predictions
 from hushrec.device.store import Store
 from hushrec.errors import ConsentNeeded, CopiedStore, LocalProtocolError, ParameterError, RemoteProtocolError
-from hushrec.messages import LARGEST_TABLE, Catalogue, Credentials, Envelope, Offer, Public, Receipt
+from hushrec.messages import (
+    LARGEST_TABLE,
+    NO_REPORT,
+    Catalogue,
+    Credentials,
+    Envelope,
+    LastReport,
+    Offer,
+    Public,
+    Receipt,
+)
 from hushrec.models import find_model
 from hushrec.models.predictor import Arrays
 from hushrec.offers import make_run_model, offered
@@ -161,7 +171,8 @@ class Session:
             yield from self._send_outbox()
         wait = min(wait, LONGEST_WAIT)
         reply = yield Call(self._inbox(wait), largest=LARGEST_TABLE + SMALL_REPLY, wait=wait)
-        self._check_last_round(reply)
+        if (elsewhere := self.reported_elsewhere(reply)) != NO_REPORT:
+            self._found_copy(elsewhere[0])
         if reply.status >= 400 or reply.attempt_seconds == 0:
             open_attempt.drop_out(self)
         if reply.status == 204:
@@ -270,20 +281,26 @@ class Session:
     def _refuse_copies(self) -> None:
         if self.store.get("copied") is not None:
             raise CopiedStore(
-                "this store is a copy or a restored backup: its key has reported in later rounds elsewhere. Enrol again"
+                "this store is a copy or a restored backup: its key has sent later reports elsewhere. Enrol again"
                 " with `hushrec device join --again`, which charges the ledger for the other reports."
             )
 
-    def _check_last_round(self, reply: Reply) -> None:
-        """Raise if the server knows a report of this key that the store lacks: another copy of the store made it."""
-        if reply.last_round is not None and reply.last_round > self.last_round:
-            rounds = self.accepted.terms.max_rounds
-            if reply.last_round > rounds:
-                raise RemoteProtocolError(
-                    f"this run has {rounds} rounds, but the server says that this device reported in round"
-                    f" {reply.last_round}. Ask the operator."
-                )
-            self._found_copy(reply.last_round)
+    def reported_elsewhere(self, reply: Reply) -> LastReport:
+        """Return the last report of this key, as the server says, if it is after the store's; else `NO_REPORT`.
+
+        The store has every report before it leaves. So a later report was made by another copy of the store. A report
+        that is sent again, or that a restored server has lost, is never later than the store's.
+        """
+        told, state = reply.last_report, self.store.private_state()
+        own = (*_place(state)[:2], int(state.get("sent_phase", state["last_phase"])))
+        if told is None or told <= own:
+            return NO_REPORT
+        if told[0] > (rounds := self.accepted.terms.max_rounds):
+            raise RemoteProtocolError(
+                f"this run has {rounds} rounds, but the server says that this device reported in round {told[0]}. Ask"
+                " the operator."
+            )
+        return told
 
     def _found_copy(self, reported: int) -> None:
         open_attempt.drop_out(self)

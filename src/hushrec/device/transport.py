@@ -6,6 +6,7 @@ import secrets
 import ssl
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,6 +16,7 @@ import httpx
 from hushrec.device.calls import Call, Job, Reply, said
 from hushrec.device.session import Session
 from hushrec.errors import ConnectionFailed, ParameterError, RemoteProtocolError
+from hushrec.messages import parse_last_report
 from hushrec.signing import header_of
 from hushrec.wire import MEDIA_TYPE
 
@@ -149,8 +151,10 @@ class BlockingDriver:
         return httpx.Timeout(**{**limits, "read": (limits["read"] or 0.0) + call.wait})
 
     def _reply(self, response: httpx.Response, largest: int) -> Reply:
-        headers = ("Hushrec-Last-Round", "Retry-After", "Hushrec-Attempt-Seconds")
-        reply = Reply(response.status_code, _read(response, largest), *(_number(response, name) for name in headers))
+        numbers = [_number(response, name) for name in ("Retry-After", "Hushrec-Attempt-Seconds")]
+        reply = Reply(response.status_code, _read(response, largest), None, *numbers)
+        last = response.headers.get("Hushrec-Last-Report") or str(reply.problem.get("last_report"))
+        reply = replace(reply, last_report=parse_last_report(last))
         if reply.code == "stale-nonce" and isinstance(reply.problem.get("last_nonce"), int):
             self.session.raise_nonce(reply.problem["last_nonce"])
         return reply

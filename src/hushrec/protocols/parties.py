@@ -149,7 +149,7 @@ class DeviceSide(ABC):
     def begin_again(self, private: Private, reported: int) -> tuple[State, list[Event]]:
         """Return the new state of a device that joins the run again with a new key, and the events to charge first.
 
-        `reported` is the last round for which the server has a report under the device's old key.
+        `reported` is the last round in which another copy of this device may have reported; 0 if there is no such copy.
         """
         return private.state, []
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from hushrec.messages import Address
+from hushrec.messages import Address, LastReport
 from hushrec.service.problems import Refusal
-from hushrec.service.reports import at
+from hushrec.service.reports import at, last_report_in
 from hushrec.service.schema import ACTIVE, devices, enrolments, is_shared, reports, run, stamp
 from hushrec.service.settings import LimitSettings
 
@@ -62,7 +62,7 @@ class Admitted:
     """The outcome of an admitted request: facts about its device and the run, read from the database."""
 
     version: int  # of the run's row, which counts its changes
-    last_round: int  # the last round in which the device reported
+    last_report: LastReport  # the phase of the device's last report
     reported: bytes | None  # the digest of the device's report in the open phase, None if no report is stored
 
 
@@ -84,7 +84,7 @@ def admit(connection: sa.Connection, visits: Sequence[Visit], limits: LimitSetti
         if refusal is None:
             nonces[visit.device] = visit.nonce
         row = rows.get(visit.device)
-        outcomes.append(refusal or Admitted(version, row.last_round, digests.get(visit.device)))  # type: ignore[union-attr]
+        outcomes.append(refusal or Admitted(version, last_report_in(row._mapping), digests.get(visit.device)))  # type: ignore[union-attr]
     _note(connection, visits, nonces, buckets)
     return outcomes
 

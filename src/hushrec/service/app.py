@@ -20,14 +20,14 @@ from starlette.exceptions import HTTPException
 
 from hushrec import signing, wire
 from hushrec.errors import RemoteProtocolError, StorageError
-from hushrec.messages import PROTOCOL_VERSION, Enrolment, Problem
+from hushrec.messages import NO_REPORT, PROTOCOL_VERSION, Enrolment, Problem, parse_last_report
 from hushrec.service.admin import add_admin
 from hushrec.service.dashboard import add_dashboard
 from hushrec.service.description import BINARY, SIGNED, problems, takes_binary
 from hushrec.service.monitor import Monitor
 from hushrec.service.problems import MEDIA_TYPE, Refusal
 from hushrec.service.requests import Download, Service, target_of
-from hushrec.service.rounds import Rounds, parse_last_report
+from hushrec.service.rounds import Rounds
 from hushrec.service.settings import LimitSettings
 from hushrec.service.storage import Storage
 
@@ -154,7 +154,7 @@ def _add_rounds(router: APIRouter, service: Service) -> None:
         responses={
             200: {
                 "content": BINARY,
-                "description": "The message. `Hushrec-Last-Round`: the last round in which this device reported."
+                "description": "The message. `Hushrec-Last-Report`: this device's last report, as in `last`."
                 " `Hushrec-Attempt-Seconds`: for how long it must keep the secrets of the attempt.",
             },
             204: {
@@ -177,9 +177,9 @@ def _add_rounds(router: APIRouter, service: Service) -> None:
         the phase from 0; a device that has not reported yet gives 0.0.0.
         """
         device, _, _ = await service.signed(request, 0)
-        last_round = str(device.last_round)
-        announcement = await rounds.inbox(device, after, wait, parse_last_report(last))
-        headers = {"Hushrec-Last-Round": last_round, "Hushrec-Attempt-Seconds": str(rounds.attempt_seconds(device))}
+        told = device.told
+        announcement = await rounds.inbox(device, after, wait, parse_last_report(last) or NO_REPORT)
+        headers = {"Hushrec-Last-Report": told, "Hushrec-Attempt-Seconds": str(rounds.attempt_seconds(device))}
         if announcement is None:
             return Response(status_code=204, headers=headers)
         return Download(service.downloads, announcement, headers)

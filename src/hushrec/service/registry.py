@@ -16,15 +16,16 @@ from typing import Any
 import sqlalchemy as sa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from hushrec.messages import Address, Credentials, Enrolment
+from hushrec.messages import NO_REPORT, Address, Credentials, Enrolment, LastReport, write_last_report
 from hushrec.service.admission import Admitted, Bucket, Visit, admit, lock_enrolments, take_enrolment
 from hushrec.service.problems import Refusal
-from hushrec.service.reports import at
+from hushrec.service.reports import at, last_report_in
 from hushrec.service.schema import ACTIVE, ASKED, LEFT, REVOKED, devices, invitations, is_shared, reports, run, stamp
 from hushrec.service.settings import LimitSettings
 from hushrec.service.storage import Storage
 from hushrec.signing import Request, device_id_of, is_signed, load_public_key
 
+_NO_REPORT = {"last_round": 0, "last_attempt": 0, "last_phase": 0}
 _ENDED = {LEFT: "has left", REVOKED: "was revoked"}
 
 
@@ -43,10 +44,20 @@ class Device:
     public_key: Ed25519PublicKey = field(init=False, repr=False)
     state: str = ""  # ACTIVE, ASKED, LEFT or REVOKED
     first_round: int = 0  # the first round in which the device may report
-    last_round: int = 0  # the last round in which the device reported
+    last_report: LastReport = NO_REPORT
     last_nonce: int = 0
     last_seen: float | None = None  # wall-clock time of the last request
     heard: int = 0  # the round open at the device's last request, or else the latest round that had ended
+
+    @property
+    def last_round(self) -> int:
+        """The last round in which the device reported; 0 before its first report."""
+        return self.last_report[0]
+
+    @property
+    def told(self) -> str:
+        """The phase of the device's last report, as the device is told."""
+        return write_last_report(self.last_report)
 
     def renew(self, row: Mapping[str, Any]) -> None:
         """Update the record from a row. Another worker may have written an old row, so counters are never lowered."""
@@ -54,7 +65,7 @@ class Device:
             self.key_bytes = bytes(row["public_key"])
             self.public_key = load_public_key(self.key_bytes)
         self.state, self.first_round = row["state"], row["first_round"]
-        self.last_round = max(self.last_round, row["last_round"])
+        self.last_report = max(self.last_report, last_report_in(row))
         self.last_nonce = max(self.last_nonce, row["last_nonce"])
         self.last_seen = max(self.last_seen or 0.0, row["last_seen"] or 0.0) or None
         self.heard = max(self.heard, row["heard"], row["last_round"], row["first_round"] - 1)
@@ -153,8 +164,11 @@ class Registry:
     def __contains__(self, device: str) -> bool:
         return device in self._devices
 
-    def known(self, device: str) -> Device:
-        """Return the active device with this id; refuse an id that is unknown or whose device does not take part."""
+    def known(self, device: str, **extra: Any) -> Device:
+        """Return the active device with this id; refuse an id that is unknown or whose device does not take part.
+
+        `extra` is told to a device that left or was revoked.
+        """
         found = self._devices.get(device)
         if found is None:
             raise Refusal("this device is not enrolled. Enrol it first.", code="not-enrolled")
@@ -164,17 +178,21 @@ class Registry:
                 code="next-run",
             )
         if found.state != ACTIVE:
-            raise Refusal(f"this device no longer takes part: it {_ENDED[found.state]}.", code="not-active")
+            sentence = f"this device no longer takes part: it {_ENDED[found.state]}."
+            raise Refusal(sentence, code="not-active", **extra)
         return found
 
     def authenticate(self, credentials: Credentials, request: Request) -> Device:
         """Check the signature, nonce and rate of a request; return its device.
 
         Nonce and rate are compared with the requests that this worker received. Where several workers share the
-        database, `admit` compares them with the requests of all workers.
+        database, `admit` compares them with the requests of all workers. A device that left or was revoked is told its
+        last report, so that a copy of its store can charge its ledger before it joins again.
         """
-        device = self.known(credentials.device)
-        if not is_signed(request, credentials, device.public_key, self._run_id):
+        found = self._devices.get(credentials.device)
+        signed = found is not None and is_signed(request, credentials, found.public_key, self._run_id)
+        device = self.known(credentials.device, **({"last_report": found.told} if found and signed else {}))
+        if not signed:
             raise Refusal(
                 "the signature does not match this request and this device's key. Sign it with the current key.",
                 code="bad-signature",
@@ -197,7 +215,7 @@ class Registry:
         """Check a request's nonce and rate in the database that workers share; return the device's state there."""
         visit = Visit(device.id, device.key_bytes, nonce, self.round_number, self._wall_clock())
         admitted: Admitted = await self._storage.write_together(self._admit, visit)
-        device.last_round = max(device.last_round, admitted.last_round)
+        device.last_report = max(device.last_report, admitted.last_report)
         return admitted
 
     # Joining and leaving ---------------------------------------------------------------------------------------
@@ -216,7 +234,7 @@ class Registry:
         """
         name = device_id_of(enrolment.public_key)
         invitation = None if enrolment.invitation is None else digest_of(enrolment.invitation)
-        new = {"id": name, "public_key": enrolment.public_key, "state": ACTIVE, "last_round": 0, "heard": 0}
+        new = {"id": name, "public_key": enrolment.public_key, "state": ACTIVE, **_NO_REPORT, "heard": 0}
         new |= {"last_nonce": nonce, "last_seen": self._wall_clock()}
 
         def write(connection: sa.Connection) -> Mapping[str, Any]:
@@ -247,7 +265,7 @@ class Registry:
             raise Refusal("consent to the next run must be signed with this device's key.", code="bad-signature")
         device.last_nonce, device.last_seen = max(credentials.nonce, device.last_nonce), self._wall_clock()
         first_round = sa.select(run.c.round + 1).scalar_subquery()
-        await self._update(device, ASKED, state=ACTIVE, first_round=first_round, last_round=0, heard=0)
+        await self._update(device, ASKED, state=ACTIVE, first_round=first_round, **_NO_REPORT, heard=0)
         return self.known(device.id)
 
     async def rotate(self, device: Device, public_key: bytes) -> None:
@@ -304,7 +322,7 @@ class Registry:
 def ask_everybody(connection: sa.Connection) -> None:
     """Ask every device to agree to the next run (state `ASKED`). Devices that left or were revoked stay out."""
     present = devices.c.state.in_((ACTIVE, ASKED))
-    asked = {"state": ASKED, "last_round": 0, "heard": 0, "changed": stamp(is_shared(connection))}
+    asked = {"state": ASKED, **_NO_REPORT, "heard": 0, "changed": stamp(is_shared(connection))}
     connection.execute(devices.update().where(present).values(**asked))
 
 

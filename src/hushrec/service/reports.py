@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from hushrec.arrays import WordArray
 from hushrec.errors import HushrecError, StorageError
-from hushrec.messages import Address, Envelope
+from hushrec.messages import Address, Envelope, LastReport
 from hushrec.service.problems import Refusal
 from hushrec.service.schema import ACTIVE, devices, is_shared, reports, run, stamp
 from hushrec.wire import decode
@@ -36,7 +36,9 @@ _SEEN = (
     .where(devices.c.id == sa.bindparam("name"))
     .values(
         last_nonce=sa.case((devices.c.last_nonce < _NONCE, _NONCE), else_=devices.c.last_nonce),
-        last_round=sa.bindparam("number"),
+        last_round=sa.bindparam("round"),
+        last_attempt=sa.bindparam("attempt"),
+        last_phase=sa.bindparam("index"),
         last_seen=sa.bindparam("time"),
     )
 )
@@ -49,12 +51,17 @@ class NewReport:
     """A report of one device in one phase, received and checked but not yet stored."""
 
     address: Address
+    phase: int  # the index of the address's phase
     device: str
     nonce: int
     body: bytes = field(repr=False)
     digest: bytes = field(repr=False)  # SHA-256 of the body
     seen: float | None = None  # wall-clock time of the request
     addend: tuple[int, WordArray] | None = field(default=None, repr=False)  # cohort number; integers to add to its sum
+
+    @property
+    def place(self) -> LastReport:
+        return self.address.round_number, self.address.attempt, self.phase
 
 
 def at(address: Address, table: sa.Table = reports) -> sa.ColumnElement[bool]:
@@ -106,13 +113,19 @@ def _insert(connection: sa.Connection, new: Sequence[NewReport]) -> None:
     shared = is_shared(connection)
     rows = [{**columns(r.address), "device": r.device, "body": r.body, "digest": r.digest} for r in new]
     connection.execute(_INSERTED[shared], rows)
-    seen = [{"name": r.device, "nonce": r.nonce, "number": r.address.round_number, "time": r.seen} for r in new]
-    connection.execute(_MARKED[shared], seen)
+    places = [dict(zip(("round", "attempt", "index"), r.place, strict=True)) for r in new]
+    seen = [{"name": r.device, "nonce": r.nonce, "time": r.seen} for r in new]
+    connection.execute(_MARKED[shared], [one | place for one, place in zip(seen, places, strict=True)])
 
 
 def columns(address: Address) -> dict[str, Any]:
     """Return the columns `round`, `attempt` and `phase` with the values of an address."""
     return {"round": address.round_number, "attempt": address.attempt, "phase": address.phase}
+
+
+def last_report_in(row: Mapping[Any, Any]) -> LastReport:
+    """Return the phase of a device's last report from its row."""
+    return row["last_round"], row["last_attempt"], row["last_phase"]
 
 
 def read_digests(connection: sa.Connection, address: Address, since: int = 0) -> dict[str, bytes]:

@@ -23,7 +23,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from hushrec.errors import HushrecError, RemoteProtocolError
-from hushrec.messages import Address, Envelope, Offer, Public, Receipt
+from hushrec.messages import NO_REPORT, Address, Envelope, LastReport, Offer, Public, Receipt
 from hushrec.protocols.parties import Name
 from hushrec.randomness import Purpose, SystemRandomness
 from hushrec.server import Server, Stage
@@ -42,17 +42,9 @@ from hushrec.service.stored import Stored, load_run, lock_run, takes_turn, updat
 from hushrec.signing import Request
 from hushrec.wire import decode, encode
 
-LastReport = tuple[int, int, int]  # round, attempt, and the index of the phase, from 0
-NOTHING: LastReport = (0, 0, 0)
 RETRY_SECONDS = 1.0  # after an error of the schedule
 SHARED_SECONDS = 1.0  # the longest time between two reads of what other workers stored
 LULL_SECONDS = 0.05  # the shortest time between two reads
-
-
-def parse_last_report(text: str) -> LastReport:
-    """Return the phase of a device's last report, parsed from ROUND.ATTEMPT.PHASE."""
-    round_number, attempt, phase = map(int, text.split("."))
-    return round_number, attempt, phase
 
 
 class Rounds(RunCopy):
@@ -91,14 +83,14 @@ class Rounds(RunCopy):
             f" {self.number + 1}."
         )
 
-    async def inbox(self, device: Device, after: int, wait: float, last: LastReport = NOTHING) -> bytes | None:
+    async def inbox(self, device: Device, after: int, wait: float, last: LastReport = NO_REPORT) -> bytes | None:
         """Return the encoded message for this device in a round above `after`, or None.
 
         Wait up to `wait` seconds until such a round is open and asks this device. `last` is the phase of the device's
         last report, as the device claims.
         """
         until = self._clock() + wait
-        self._ahead[device.id] = last if last[0] <= self.offer.terms.max_rounds else NOTHING  # ignore the impossible
+        self._ahead[device.id] = last if last[0] <= self.offer.terms.max_rounds else NO_REPORT  # ignore the impossible
         if last[0] > self.round_number and not self.server.side.can_skip_rounds:
             raise Refusal(
                 f"this server is in round {self.round_number}, but this device has reported in round {last[0]}: the"
@@ -109,7 +101,8 @@ class Rounds(RunCopy):
             self.wake()  # with the device that returns, a round may have enough devices to open
         while (message := self._message_for(device, after)) is None:
             if self.is_over:
-                raise Refusal(f"the run is over: all {self.offer.terms.max_rounds} rounds have ended.", code="run-over")
+                sentence = f"the run is over: all {self.offer.terms.max_rounds} rounds have ended."
+                raise Refusal(sentence, code="run-over", last_report=device.told)
             if self.is_stopping:
                 return None
             changed = self._changed
@@ -130,7 +123,7 @@ class Rounds(RunCopy):
         """Return whether a device claims a report in the open phase or later; a restored server may lack the report."""
         address, phases = self.server.address, self.server.side.phases
         place = address.round_number, address.attempt, phases.index(address.phase)
-        return self._ahead.get(name, NOTHING) >= place
+        return self._ahead.get(name, NO_REPORT) >= place
 
     def _encoded(self, message: Any) -> bytes:
         """Return a message encoded in its envelope, from a cache if the previous call had the same message."""
@@ -174,10 +167,11 @@ class Rounds(RunCopy):
             sentence = "a report with keys must name the public key with which this device is enrolled. Use that key."
             raise Refusal(sentence, code="bad-signature")
         addend = self.server.side.addend(address, device.id, envelope.message)
-        report = NewReport(address, device.id, nonce, request.body, digest, device.last_seen, addend)
+        phase = self.server.side.phases.index(address.phase)
+        report = NewReport(address, phase, device.id, nonce, request.body, digest, device.last_seen, addend)
         stored = self._storage.store(report)
         self._pending[device.id] = digest, stored
-        stored.add_done_callback(partial(self._keep, device, address, digest))
+        stored.add_done_callback(partial(self._keep, device, report))
         await asyncio.shield(stored)  # the report is stored even if the client closes the connection
         return Receipt.of(address, repeated=False)
 
@@ -192,14 +186,14 @@ class Rounds(RunCopy):
         try:
             self.server.check_asked(device.id, address)
         except RemoteProtocolError as error:
-            raise Refusal(str(error), code=error.code, last_round=device.last_round) from None
+            raise Refusal(str(error), code=error.code, last_report=device.told) from None
 
-    def _keep(self, device: Device, address: Address, digest: bytes, stored: "asyncio.Future[None]") -> None:
+    def _keep(self, device: Device, report: NewReport, stored: "asyncio.Future[None]") -> None:
         del self._pending[device.id]
         if stored.cancelled() or stored.exception() is not None:
             return
-        self.server.keep(device.id, address, digest)
-        device.last_round = address.round_number
+        self.server.keep(device.id, report.address, report.digest)
+        device.last_report = report.place
         self.wake()
 
     # The schedule ----------------------------------------------------------------------------------------------

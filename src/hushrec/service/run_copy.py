@@ -192,9 +192,9 @@ class RunCopy:
         try:
             device = self.registry.authenticate(credentials, request)
         except Refusal as refusal:
-            if refusal.code != "bad-signature" or not self._storage.is_shared:
+            if refusal.code not in ("bad-signature", "not-enrolled") or not self._storage.is_shared:
                 raise
-            await self.refresh()  # the device may have changed its key through another worker
+            await self.refresh()  # the device may have joined or changed its key through another worker
             device = self.registry.authenticate(credentials, request)
         if self._storage.is_shared:
             admitted = await self.registry.admit(device, credentials.nonce)

@@ -56,6 +56,8 @@ devices = sa.Table(
     sa.Column("state", sa.Text, nullable=False),  # active, left, revoked or asked
     sa.Column("first_round", sa.Integer, nullable=False),  # the first round in which the device may report
     sa.Column("last_round", sa.Integer, nullable=False),  # the last round in which the device reported
+    sa.Column("last_attempt", sa.Integer, nullable=False, server_default="0"),  # of the last report
+    sa.Column("last_phase", sa.Integer, nullable=False, server_default="0"),  # of the last report: its index from 0
     sa.Column("last_nonce", sa.BigInteger, nullable=False),
     sa.Column("last_seen", sa.Float, nullable=True),  # wall clock; SQLite: last report, enrolment or key change
     sa.Column("heard", sa.Integer, nullable=False, server_default="0"),  # PostgreSQL: the round at the last request
@@ -193,6 +195,7 @@ MIGRATIONS: Sequence[Migration] = (
     _replace_tables("of protocol version 1", run, reports, rounds, items, devices),  # its messages were different
     _replace_tables("whose server has no key", run),
     _share,
+    lambda connection: _add_missing_columns(connection, devices),  # the attempt and phase of the last report
 )
 
 

@@ -144,9 +144,9 @@ class GradientDevice(DeviceSide):
     def begin_again(self, private: Private, reported: int) -> tuple[State, list[Event]]:
         """Return the new state of a device that joins the run again with a new key, and the events to charge first.
 
-        The state has no permanent bits, so that the next round draws new ones. `reported` is the last round for which
-        the server has a report under the device's old key. Each permanent epoch after the one that this device
-        remembers, up to the epoch of that round, costs one draw of permanent bits.
+        The state has no permanent bits, so that the next round draws new ones. `reported` is the last round in which
+        another copy of this device may have reported; 0 if there is no such copy. Each permanent epoch
+        after the one that this device remembers, up to the epoch of that round, costs one draw of permanent bits.
         """
         selection = self._protocol.selection
         if selection is None:

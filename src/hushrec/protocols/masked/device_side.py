@@ -133,13 +133,13 @@ class MaskedDevice(DeviceSide):
     def begin_again(self, private: Private, reported: int) -> tuple[State, list[Event]]:
         """Return the state without secrets, and the events to charge before the device joins again with a new key.
 
-        `reported` is the last round in which the server has a report under the old key. If this store knows only of
-        earlier rounds, another copy of the store may have spent the rest of the run's budget. An event then charges
-        that rest, and the device sends zeros with noise in the remaining rounds, which nobody can distinguish from
+        `reported` is the last round in which another copy of this store may have reported; 0 if there is no such copy.
+        The copy may have spent the rest of the run's budget, with tables of any attempt. An event then charges that
+        rest, and the device sends zeros with noise in the remaining rounds, which nobody can distinguish from
         other tables.
         """
         spent, priced = spent_in(private.state), self._terms.priced
-        if reported <= place_in(private.state)[0] or priced.is_exact:
+        if not reported or priced.is_exact:
             return at_rest(private.state), []
         allowed = (private.ledger.limit("table") or 0.0) - private.ledger["table"].charged()
         rest = min(allowed, priced.mu_squared - spent.charged())  # the copy may have used the run's whole budget
