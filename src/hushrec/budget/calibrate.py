@@ -151,7 +151,7 @@ def _checked(
             raise ParameterError(f"{name} must be positive and finite, got {_extreme(values)}.")
         if np.any(values / h > largest):
             raise ParameterError(
-                f"{name} must be at most {largest:g} times n_rated, got {_extreme(values)}. Lower {name}."
+                f"{name} / n_rated must be at most {largest:g}, got {_extreme(np.asarray(values / h))}. Lower {name}."
             )
     h, i, p = np.broadcast_arrays(h, epsilon_i, epsilon_p)
     return h, np.asarray(i / h), np.asarray(p, dtype=np.float64)

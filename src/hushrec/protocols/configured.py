@@ -155,7 +155,11 @@ class ConfiguredProtocol(ABC):
         return [f"Round {round_number}: one report of protocol {self.name}."]
 
     def privacy_levels(self, terms: Any, n_rated: int, own: str | None = None) -> list[dict[str, Any]]:
-        """Return the privacy levels that a person's page offers, by ascending ε; `own` is a level that they typed."""
+        """Return the privacy levels that a person's page offers, by ascending ε; empty if the protocol has none.
+
+        Each is a dict with the level's name, its budget, and sentences about it. `n_rated` is the number of the
+        person's ratings. `own` is a level that the person typed, if any.
+        """
         return []
 
     def read_level(self, given: str | float, terms: Any) -> float:

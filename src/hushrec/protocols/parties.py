@@ -220,7 +220,7 @@ class ServerSide(ABC):
         """Return whether the open phase may close before its deadline with the reports of the devices `reported`.
 
         `gone` are devices that no longer take part. `quorum` is the fraction of the others whose reports are enough for
-        the operator; the caller counts it over all devices, so that this method need count only parts of them.
+        the operator. The caller checks it for all devices together; a protocol with cohorts checks it for each cohort.
         """
         return True
 

@@ -108,7 +108,10 @@ class GradientDevice(DeviceSide):
         return self._protocol.training_values(values, rng=rng), events
 
     def report(self, private: Private, address: Address, message: Any, draws: Any = None) -> Report:
-        """Return the gradient report and the new user vector: steps S2 to S5 and S8 of docs/data-flow.md."""
+        """Return the gradient report and the new user vector: steps S2 to S5 and S8 of docs/data-flow.md.
+
+        `message` has the item vectors of the round. `draws` replaces the device's random draws in tests.
+        """
         self._check(private, address, message)
         return _DeviceRound(self._protocol, self._model, private, message).report(draws)
 

@@ -47,10 +47,10 @@ def row_norms(vectors: Rows) -> Rows:
 
 
 def too_short(vectors: Rows, n_items: int) -> bool:
-    """Return whether more than 1 % of the first `n_items` rows are near zero, although no row is too long.
+    """Return whether more than 1 % of the first `n_items` rows are near zero, which devices refuse.
 
-    Devices refuse such item vectors. The rows after the first `n_items` are attributes of model `fm`, which may be
-    near zero.
+    The result is False if any row is longer than the largest norm, because devices refuse that first. The rows after
+    the first `n_items` are attributes of model `fm`, which may be near zero.
     """
     norms = row_norms(vectors)
     return bool(norms.max() <= LARGEST_ITEM_NORM and np.mean(norms[:n_items] < SMALLEST_ITEM_NORM) > SMALL_SHARE)

@@ -167,7 +167,11 @@ class GradientProtocol(ConfiguredProtocol):
         return Predictions(problem).predictor_from(arrays)
 
     def failure(self, terms: Terms, public: Arrays, round_number: int) -> Diverged:
-        """Return the error of a failed run: too many item vectors are near zero, or the vectors grew too large."""
+        """Return the error to raise if training fails, with advice.
+
+        The message says that too many item vectors are near zero if that is the case, and otherwise that the vectors
+        grew too large.
+        """
         with np.errstate(over="ignore", invalid="ignore"):
             shrank = too_short(public["item_vectors"], terms.n_items)
         if shrank:

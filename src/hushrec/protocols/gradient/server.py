@@ -127,7 +127,8 @@ class GradientServer(ServerSide):
         together = self.max_report_norm
         if together is not None and np.linalg.norm(report.gradients) > _ROUNDING * together:
             raise RemoteProtocolError(
-                f"the gradients of a report must have a joint norm of at most {together:g} in this round."
+                f"the gradients of a report must have a joint norm of at most {together:g} in round {round_number}, but"
+                " theirs is larger."
             )
 
     def close(self, address: Address, reports: Iterable[tuple[Name, Any]]) -> RoundOver:

@@ -47,7 +47,10 @@ def selection_not_covered(profile_cap: int | None, *, from_pairs: bool = False) 
 
 
 def ledger_not_covered(*, capped: bool, perturbed: bool) -> list[str]:
-    """Return phrases for what the ledger of a device does not cover; `perturbed` if noise was added to ratings."""
+    """Return phrases for what the ledger of a device does not cover.
+
+    `capped` is whether the number of a person's items has a cap, `perturbed` whether noise was added to ratings.
+    """
     values = f"{VALUES}; value_rho is their realized loss, not a guarantee"
     return [values, *([] if capped else [COUNT]), *([EXISTENCE] if perturbed else []), TAKING_PART]
 

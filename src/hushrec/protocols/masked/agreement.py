@@ -14,10 +14,11 @@ with probability at most about exp(−25/2). (`DEVIATIONS` is 5.) The test there
 to bound(v d, d) for the noise, plus bound(n (1 + r) E‖x‖², k) for people who differ in k directions. It is applied to:
 
 - all entries of a block without a row per item. Clipping bounds E‖x‖² by C², where C is the clip, and k = 1.
-- each row of an item block, with k = 1. Let ω_j be the weight of item j. In a block of counts, one person's entry for
-  the item is between 0 and ω_j, so its mean square is at most ω_j times its mean, which the other cohorts estimate. In
-  other item blocks, the squared norm C² is distributed over items in proportion to n_j ω_j², up to a factor `SLACK`,
-  where n_j is the number of ratings. Both estimates assume `RARE` more ratings of an item than were counted.
+- each row of an item block, with k = 1. Let ω_j be the weight by which devices multiply item j's row. In a block of
+  counts, one person's entry for the item is between 0 and ω_j, so its mean square is at most ω_j times its mean, which
+  the other cohorts estimate. In other item blocks, the squared norm C² is distributed over items in proportion to n_j
+  ω_j², up to a factor `SLACK`, where n_j is the number of ratings. Both estimates assume `RARE` more ratings of an item
+  than were counted.
 - the rows of the 2, 4, 8, … most popular items together, and all rows of an item block, to detect a table that is false
   for many items. Here k is the number of rows, but at most `DIRECTIONS`. For counts, popularity is a + b, whose noise
   is independent of the noise of a − r b.

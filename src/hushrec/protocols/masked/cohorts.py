@@ -35,7 +35,7 @@ def cohort_sizes(devices: int, smallest: int, largest: int) -> list[int]:
 
 
 def fewest_devices(cohorts: int, smallest: int, largest: int) -> int:
-    """Return the smallest number of devices for which `cohort_sizes` returns this many cohorts of at least n_min."""
+    """Return the smallest number of devices for which `cohort_sizes` returns this many cohorts."""
     return smallest if cohorts == 1 else math.ceil(cohorts * (smallest + largest) / 2)
 
 
@@ -44,9 +44,9 @@ def draw_cohorts(
 ) -> list[list[bytes]]:
     """Return the names of the members of each cohort, drawn at random with the given sizes.
 
-    Names are sorted by HMAC-SHA256(secret, label ‖ context ‖ name), and dealt to the cohorts; `context` is the
-    hash of the announcement. `levels` has each suspect's level (`Suspicion.level`). Suspects are spread evenly, level
-    by level. If some devices must be left out, suspects with the highest level are left out first.
+    Names are sorted by HMAC-SHA256(secret, label ‖ context ‖ name), and dealt to the cohorts; `context` is the hash of
+    the announcement. `levels` has, for each suspect, the number of discarded sums that its table was in. Suspects with
+    equal numbers are spread evenly. If some devices must be left out, those with the largest numbers go first.
     """
     key = COHORTS_LABEL + context
     order = sorted(names, key=lambda name: hmac.digest(secret, key + name, "sha256"))

@@ -56,12 +56,13 @@ def make_table(
 
 
 def affordable_fraction(priced: PricedPlan, round_number: int, spent: TableAccountant, fraction: float = 1.0) -> float:
-    """Return the fraction with which a device that has spent `spent` in the run can pay for a table of this round.
+    """Return the factor by which a device multiplies the largest norm of every block, to pay for a table of this round.
 
-    The device may spend fraction² μ² in the run, and keeps enough for one table in each later round. The first table of
-    a round can always be paid with `fraction`. A table of a repeated attempt is paid out of the reserve, and out of
-    rounds that the device has missed. If these do not suffice, its norms are reduced until they do. The result is 0 if
-    they would have to be reduced to less than half.
+    It is at most `fraction`, which is 1, or less for a person whose own budget is smaller than the run's. `spent` is
+    the cost of the run so far. The device may spend fraction² μ² in the run, and keeps enough for one table in each
+    later round. The first table of a round can always be paid with `fraction`. A table of a repeated attempt is paid
+    out of the reserve, and out of rounds that the device has missed. If these do not suffice, its norms are reduced
+    until they do. The result is 0 if they would have to be reduced to less than half.
     """
     if priced.is_exact:
         return fraction

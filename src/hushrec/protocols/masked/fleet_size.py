@@ -54,7 +54,8 @@ def fleet_sentence(epsilon: float, n_devices: float, *, knows_attributes: bool =
     """Return sentences about the accuracy of `masked` to expect with `n_devices` devices at `epsilon`.
 
     `knows_attributes` says whether the catalogue has attributes of the items. If `epsilon` is below the smallest ε that
-    was measured, the last sentence says at which ε the error was measured, and that a larger one must be expected.
+    was measured, the last sentence says at which ε the error was measured, and that the error at `epsilon` will
+    be larger.
     """
     told, least = sentence_of(measured_at(epsilon, knows_attributes=knows_attributes), n_devices), min(MEASURED)
     return told if epsilon >= least else f"{told} The error was measured at ε = {least:g}; expect a larger one here."

@@ -38,10 +38,10 @@ AUDIENCE_VARIANCE = 1.0  # variance of the mean description of an item's people
 
 
 def surprise(learner: "GpLearner", sums: Mapping[str, DecodedSum], survivors: int) -> float:
-    """Return the largest ratio, over the blocks of the next round, of a sum's size to its largest plausible value.
+    """Return the largest ratio, over the blocks of a round, of a sum's size to its largest plausible value.
 
-    `sums` has the decoded sums by block name, over `survivors` devices. The result is at most 1 if all of them are
-    honest.
+    `sums` has the decoded sums by block name, over `survivors` devices, before the learner has learned from them. The
+    result is at most 1 if all devices are honest.
     """
     found = [counts_surprise(sums[COUNTS], survivors)] if COUNTS in sums else []
     share = survivors / learner.devices

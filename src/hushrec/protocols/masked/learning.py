@@ -68,7 +68,7 @@ class Learner(ABC, Generic[LearnedT]):
         """Return the weight by which devices multiply each item's row in the next item block `name`, `(n_items,)`."""
 
     def surprise(self, sums: Mapping[str, DecodedSum], survivors: int) -> float:
-        """Return how large the sums of the next round are, relative to the largest plausible size.
+        """Return how large these sums are, relative to the largest plausible size; call this before `learn`.
 
         The result is at most 1 if all devices are honest. `sums` has the decoded sums by block name, over `survivors`
         devices. The base class has no such test and returns 0.

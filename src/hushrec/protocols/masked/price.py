@@ -131,8 +131,7 @@ def price_plan(plan: Plan, *, epsilon: float, delta: float, cohort: Cohort, rese
     priced = PricedPlan(plan, codes, float(epsilon), delta, cohort, reserve)
     if priced.accountant().epsilon(delta) > epsilon * (1 + 1e-9):
         raise ParameterError(
-            f"the plan must cost at most epsilon = {epsilon} at delta = {delta}, but the noise is"
-            " discrete, and at this epsilon delta cannot pay for its distance from Gaussian noise. Raise delta or lower"
-            " epsilon."
+            f"delta must be larger than {delta} at epsilon = {epsilon}: discrete noise differs slightly from Gaussian"
+            " noise, and at so large an epsilon this difference alone uses up delta. Raise delta or lower epsilon."
         )
     return priced

@@ -132,7 +132,7 @@ class ServerRound:
                 f"message must be a report of phase {phase}, got {kind.__name__}.", status_hint=409
             )
         if device not in self.asked:
-            raise RemoteProtocolError(f"a device must be asked to report in phase {phase}.", status_hint=409)
+            raise RemoteProtocolError(f"a device must report only if it is asked in phase {phase}.", status_hint=409)
         if device in self._reports:
             raise RemoteProtocolError(f"a device must report only once in phase {phase}.", status_hint=409)
         if self.phase is Phase.KEYS:
@@ -180,9 +180,10 @@ class ServerRound:
     def close(self) -> None:
         """Close the current phase and enter the next; raise `AttemptFailed` if the attempt cannot continue.
 
-        The usual reason is that too few devices have reported. A `RemoteProtocolError` also ends the attempt,
-        because every further call would raise it again. In phase KEYS, devices that use a key of another device are
-        left out, and are culprits. When the attempt ends, the shares that devices sent and revealed are deleted.
+        The usual reason is that too few devices have reported. If a step raises `RemoteProtocolError`, which every
+        further call would raise again, the attempt ends as well, with `AttemptFailed`. In phase KEYS, devices that use
+        a key of another device are left out, and are culprits. When the attempt ends, the shares that devices sent and
+        revealed are deleted.
         """
         if self.phase not in EXPECTED:
             raise LocalProtocolError(f"close must not be called after the attempt has ended ({self.phase.value}).")

@@ -1,13 +1,14 @@
-"""Which devices the server does not ask, because tables of theirs were in sums that honest devices cannot have made.
+"""The choice of devices that the server leaves out after sums that honest devices cannot have made.
 
 Masks hide which device sent a false table. The server counts, for each device, the discarded sums and the good sums
 that its table was in. A device that alone sends false tables is in every discarded sum, so it always has the largest
 count of these. Good sums clear nobody, because a hostile device may send an honest table in some rounds.
 
 The next attempt leaves out the devices with the largest count of discarded sums; among these, those in the fewest good
-sums first, then at random. It leaves out at most as many as the devices that stay can spare. Therefore a device that is
-left out while another discarded sum is made no longer has the largest count: with one cohort of n devices, of which
-s can be spared, one hostile device spoils at most ⌈n/s⌉ attempts of a run, whatever it does.
+sums first, then at random. It leaves out only so many that enough devices for the noise remain. A device that is left
+out is not in the next discarded sum. From then on the other suspects have a larger count, and they are left out
+instead. With one cohort of n devices, of which s can be left out, one hostile device therefore spoils at most ⌈n/s⌉
+attempts of a run, whatever it does.
 
 With several cohorts, a discarded sum costs the round one cohort and no further budget. So devices in one discarded sum
 are spread over the cohorts of the next round, and only devices in two discarded sums or more are left out.
@@ -29,7 +30,7 @@ from hushrec.randomness import RandomStream
 
 
 class Suspicion:
-    """What earlier attempts of a run have shown about each device, by its name."""
+    """A record of each device of a run: the discarded and the good sums that it was in, and whether it stayed."""
 
     def __init__(self) -> None:
         self.culprits: set[str] = set()
@@ -59,11 +60,14 @@ class Suspicion:
         self._left = with_keys - len(with_table)
 
     def forget_presence(self) -> None:
-        """Count on no device, so that the next attempt leaves nobody out."""
+        """Forget which devices have sent tables; the next attempt then leaves nobody out."""
         self._present = set()
 
     def without_suspects(self, members: Sequence[Name], terms: MaskedTerms, *, rng: RandomStream) -> list[Name]:
-        """Return the members that the next attempt asks."""
+        """Return the members that the next attempt asks: all but the culprits and suspects that can be left out.
+
+        Enough devices for as many cohorts as before must remain. `rng` decides between suspects with equal counts.
+        """
         smallest, largest = terms.rules.smallest, terms.priced.cohort.devices
         present = self._present.intersection(map(str, members))
         cohorts = len(cohort_sizes(len(present), smallest, largest))

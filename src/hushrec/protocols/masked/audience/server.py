@@ -131,8 +131,9 @@ class AudienceLearner(Learner[Learned]):
 
         `share` is the fraction of all devices that the sums are over. Clipping multiplies the entries of a person with
         h items by about C₁/√h in the counts and by about C₂/√(hK) in the audience block, where C₁ and C₂ are the clips
-        of the two blocks. The second factor divided by the first is about C₂/(C₁√K) for any h. Noise can push the
-        measured factor far from that, so it is limited to at most `MOST_OFF` times more or less.
+        of the two blocks, and K is the number of columns of the audience block. The second factor divided by the first
+        is about C₂/(C₁√K) for any h. The curvature block measures this ratio with noise, so the measured ratio is
+        limited to the range from 1/`MOST_OFF` to `MOST_OFF` times C₂/(C₁√K).
         """
         curvature = sums[curvature_of(AUDIENCE)]
         found = item_sum(self.block(AUDIENCE), sums[AUDIENCE], curvature, self.table().weights, learned.counts, share)
@@ -162,8 +163,8 @@ class AudienceLearner(Learner[Learned]):
     def _with_coordinates(self, learned: Learned) -> Learned:
         """Return `learned` with new coordinates (`places`), densities (`crowd`) and features of the items.
 
-        The coordinates of an item consist of its audience, taste columns and popularity. The density of an item is that
-        of all items that people chose, at the coordinates of the item.
+        The coordinates of an item consist of its audience, taste columns and popularity. The density of an
+        item says how many of the items that people chose lie near its coordinates.
         """
         from hushrec.models.audience import item_density
 
@@ -193,10 +194,7 @@ class AudienceLearner(Learner[Learned]):
 
     @staticmethod
     def _popularity(learned: Learned) -> FloatArray:
-        """Return the expected log count of each item, minus its mean in which items are weighted by their counts.
-
-        The shape is `(n_items, 1)`.
-        """
+        """Return the expected log count of each item minus their mean weighted by the counts, `(n_items, 1)`."""
         return np.asarray(learned.log_counts - np.average(learned.log_counts, weights=learned.counts))[:, None]
 
 

@@ -142,9 +142,9 @@ def seal_shares(
 
     A share is the value of a random polynomial at the neighbour's position plus one (see `shamir`). The encryption key
     for device i to neighbour j is HKDF(X25519(c_i, C_j), "share" ‖ R ‖ i ‖ j), with i's private and j's public channel
-    key and the roster's hash R. `own` is i, the position of this device in the roster. With the commitments, the server
-    can later check that a neighbour reveals the share that it was sent. They do not reveal the shares, because these
-    are random numbers of 521 bits, too many to try.
+    key and the roster's hash R. `own` is i, the position of this device in the roster. The message also
+    has a hash of each share, its commitment, with which the server can later check that a neighbour reveals the share
+    that it was sent. A hash does not reveal its share, a random number of 521 bits, which are too many to try.
     """
     _require_genuine(roster, drawn)
     points = [position + 1 for position in drawn]

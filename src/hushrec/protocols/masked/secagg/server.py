@@ -32,7 +32,8 @@ def recover_sum(
 ) -> Table:
     """Return the sum of the survivors' tables without masks, modulo 2³².
 
-    `drawn` maps each device that sent shares to the neighbours that it drew, with its commitments to their shares.
+    `drawn` maps each device that sent shares to the neighbours that it drew, each with the hashes (commitments) of the
+    two shares that the neighbour was sent.
     `total` is the sum of the survivors' masked tables. `revealed` maps each device that replied in phase UNMASK to its
     shares, by position of the owner. Raise `AttemptFailed` if there are too few survivors or shares; the next attempt
     then starts with new secrets.
@@ -66,9 +67,9 @@ def _rebuild_all(
 
     - an owner whose own shares give another secret than the one whose hash or public half it published,
     - the devices that `_liars` finds,
-    - if there are none of both kinds, `most_corrupt` is not 0 and at least `smallest` devices replied: every owner of
-      whose secret too few matching shares were revealed. An honest owner is among them with a probability of at most
-      `LARGEST_FAILURE` (see `choose_rules`).
+    - if neither rule finds a device, every owner for whose secret too few matching shares were revealed. This rule
+      applies only if `most_corrupt` is above 0 and at least `smallest` devices replied. An honest owner is then among
+      the culprits with a probability of at most `LARGEST_FAILURE` (see `choose_rules`).
     """
     secrets: dict[int, bytes] = {}
     culprits: set[int] = set()
