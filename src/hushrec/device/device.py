@@ -109,10 +109,7 @@ class Device:
 
     @staticmethod
     def forget(folder: str | Path | None = None) -> None:
-        """Erase the store in `folder`, by default `default_folder()`, with all ratings, the ledger and the keys.
-
-        The store must not be open. The server is not told; `erase` leaves the run first.
-        """
+        """Erase the store in `folder` (default: `default_folder()`), which must not be open; the server is not told."""
         erase(default_folder() if folder is None else Path(folder))
 
     def erase(self) -> None:
@@ -255,13 +252,11 @@ class Device:
     def step(
         self, wait: float = 0, *, patience: float | None = None, stopped: Callable[[], bool] = lambda: False
     ) -> str:
-        """Report in the open phase, waiting up to `wait` seconds for one; return the outcome:
+        """Report in the open phase, waiting up to `wait` seconds for one; return the outcome.
 
-        - "reported";
-        - "no round": no phase asked this device within `wait` seconds;
-        - "refused": this device refused a message of the server and dropped out of the attempt. `status` has the
-          reason, and the next step waits for the next attempt or round;
-        - "run over".
+        The outcome is "reported", "run over", "no round" if no phase asked this device in time, or "refused" if this
+        device refused a message and dropped out of the attempt: `status` then has the reason, and the next step waits
+        for the next attempt or round.
 
         A failed request is retried for `patience` seconds, by default for the `patience` of this device. `stopped` is
         called between requests; if it returns true, the step raises `transport.Stopped`.
@@ -288,10 +283,7 @@ class Device:
             return offer, joining.needs(self._session, offer)
 
     def follow(self) -> None:
-        """Agree to further rounds or a next run of the server.
-
-        Raise `BudgetExceeded` if the ledger's limit does not cover all runs together; see `look_next`.
-        """
+        """Agree to further rounds or a next run; raise `BudgetExceeded` if the limit does not cover all runs."""
         self._driver().run(joining.follow(self._session))
 
     def leave(self, *, tell: bool = True) -> None:
@@ -439,10 +431,7 @@ class Device:
             return self._session.budgets.protocol_for(offer).asks(offer.terms)
 
     def budget(self) -> dict[str, Any]:
-        """Return the budget that all runs have spent (`spent`) of its `limit`, in `unit`, and what is `not_covered`.
-
-        Further entries depend on the protocol.
-        """
+        """Return the budget that all runs have `spent`, its `limit` and `unit`, and what is `not_covered`, by name."""
         with self._lock:
             return self._session.budget()
 
