@@ -210,7 +210,7 @@ def test_a_run_too_large_for_a_device_is_refused_before_anything_is_fetched(tmp_
             huge = replace(offer, terms=replace(offer.terms, n_items=n_items, n_factors=n_factors))
             job = joining.join(device._session)
             next(job)
-            with pytest.raises(RemoteProtocolError, match=f"got {n_items} items and {n_factors} factors"):
+            with pytest.raises(RemoteProtocolError, match=f"got {n_items} items, {n_factors} factors and"):
                 job.send(Reply(200, wire.encode(huge)))
         assert not device.has_joined
 

@@ -205,8 +205,8 @@ class Server:
     def _next_attempt(self, reason: str, members: Collection[Name]) -> None:
         if self._most_attempts is not None and self._attempt >= self._most_attempts:
             raise LocalProtocolError(
-                f"round {self.round_number} failed {self._attempt} times, so that the run cannot go on. The last time:"
-                f" {reason}"
+                f"round {self.round_number} failed {self._attempt} times, so the simulation stops. The last time:"
+                f" {reason} Simulate more devices, or fewer that drop out or are hostile."
             )
         self._open_attempt(self.round_number, self._attempt + 1, members)
         self._move(Event.CLOSE_PHASE)

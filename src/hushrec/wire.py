@@ -60,7 +60,7 @@ class _Form:
 
     message: type
     struct: type[msgspec.Struct]
-    parts: dict[str, _Part]  # in the order of the message's fields, which is that of the struct's last fields
+    parts: dict[str, _Part]  # by field name, in the message's order; the struct's last fields, in the same order
 
     def pack(self, message: Any) -> Any:
         return self.struct(**{name: part.pack(getattr(message, name)) for name, part in self.parts.items()})

@@ -84,7 +84,10 @@ class Budgets:
         return Ledger(**{"selection": self.epsilon_p, "value": self.max_value_rho, **self.limits})
 
     def options_for(self, protocol: str, model: str) -> dict[str, Any]:
-        """Return this person's options of a protocol; raise `ParameterError` if a required option is missing."""
+        """Return this person's values of the personal options of a protocol and model, by option name.
+
+        Raise `ParameterError` if one of the options has no value.
+        """
         chosen = {name: getattr(self, name) for name in (*SELECTION, "least_cohort")}
         chosen |= {"own_epsilon": self.epsilon, **self.options}
         wanted = personal_options(protocol, model)

@@ -25,7 +25,7 @@ class Reply:
     body: bytes = field(default=b"", repr=False)
     last_report: LastReport | None = None  # the last report with this device's key that the server has
     retry_after: int | None = None  # seconds to wait before the next try, if the server is busy
-    attempt_seconds: int | None = None  # for which the open attempt may still ask this device; 0: it does not
+    attempt_seconds: int | None = None  # seconds to keep an attempt's secrets; 0: no open attempt asks this device
 
     @property
     def problem(self) -> dict[str, Any]:
@@ -66,15 +66,15 @@ Job = Generator[Call, Reply, Any]  # yields requests, receives replies and retur
 def check_size(offer: Offer) -> None:
     """Raise `RemoteProtocolError` if the public table of this run would be too large for a device's memory.
 
-    The table's size is computed for one vector per item, with as many numbers as the offer names factors, or else one.
+    The table is assumed to have n_items × n_factors numbers of 4 bytes, with n_factors = 1 if the offer names none.
     """
     n_items = offer.terms.n_items
     n_factors = max(int(offer.options.get("factors", 1)), getattr(offer.terms, "n_factors", 1))
-    numbers = n_items * n_factors  # of a table with one vector per item
-    if n_items > MOST_ITEMS or n_factors > MOST_FACTORS or numbers * 4 > LARGEST_TABLE:
+    n_bytes = 4 * n_items * n_factors
+    if n_items > MOST_ITEMS or n_factors > MOST_FACTORS or n_bytes > LARGEST_TABLE:
         raise RemoteProtocolError(
             f"a run must have at most {MOST_ITEMS} items, {MOST_FACTORS} factors and a public table of {LARGEST_TABLE}"
-            f" bytes, got {n_items} items and {n_factors} factors. Join another server."
+            f" bytes, got {n_items} items, {n_factors} factors and {n_bytes} bytes. Join another server."
         )
 
 

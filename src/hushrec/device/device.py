@@ -235,10 +235,7 @@ class Device:
         return offer
 
     def _place(self, server: str | None, ca: str | Path | None, *, insecure: bool) -> dict[str, str | None]:
-        """Return the server's address and certificate file; omitted arguments keep their stored values.
-
-        The stored certificate is not used for another address.
-        """
+        """Return the server's address and certificate file, by default as stored; a new address has no stored file."""
         with self._lock:
             known = self._store.get_json("server")
         if server is None and known is None:
@@ -265,10 +262,7 @@ class Device:
         return outcome
 
     def drop_out(self) -> None:
-        """Delete the secrets of the open attempt of a round, if there is one, because the device stops taking part.
-
-        The next `step` reports in the next attempt or round.
-        """
+        """Delete the secrets of the open attempt, if any; the next `step` waits for the next attempt or round."""
         with self._lock:
             open_attempt.drop_out(self._session)
 
@@ -431,7 +425,7 @@ class Device:
             return self._session.budgets.protocol_for(offer).asks(offer.terms)
 
     def budget(self) -> dict[str, Any]:
-        """Return the budget that all runs have `spent`, its `limit` and `unit`, and what is `not_covered`, by name."""
+        """Return a dict: the cost `spent` by all runs, its `limit`, the `unit` of both, and what is `not_covered`."""
         with self._lock:
             return self._session.budget()
 
@@ -454,10 +448,7 @@ class Device:
             self._session.allow(epsilon)
 
     def sent(self) -> Sent | None:
-        """Return the stored reports of this run with their private data; None if there is none yet.
-
-        The device stores its last masked table; under `sdcf`, its last 50 reports.
-        """
+        """Return this run's stored reports, the last masked table or the last 50 of `sdcf`; None if there is none."""
         with self._lock:
             reports = self._session.store.shown()
             if not reports:

@@ -55,8 +55,9 @@ class Orders:
 class Outcome:
     """The totals over a fleet, or its members in one process: reports, errors, traffic and processor time.
 
-    Devices show predictions that are clipped to the person's scale. Engines measure unclipped predictions, under `sdcf`
-    from the user vectors that the rounds trained, whereas a device fits its user vector to all ratings anew.
+    Errors are measured for two kinds of predictions. Devices show predictions that are clipped to the person's scale;
+    engines measure unclipped ones. Under `sdcf` their user vectors differ too: an engine uses the vector that the
+    rounds trained, and a device fits a new one to all ratings of its person.
     """
 
     reports: int

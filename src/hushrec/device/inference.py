@@ -38,7 +38,11 @@ Attack = Callable[[Any, Any, Sequence[ShownReport], FloatArray], Reading]
 
 
 def describe(device: Device, sent: Sent, reading: Reading) -> dict[str, Any]:
-    """Return what the page shows of the last gradient report, and of what attacks infer from the stored reports."""
+    """Return what the page shows about the `sdcf` reports of this device. Must never leave the device.
+
+    `rows` has each item of the last report with its gradient, the attacks' guess and the person's rating. The other
+    entries are facts about the reports, and the accuracy of the attacks on all stored reports (`compare`).
+    """
     budgets, catalogue, last = device.budgets, device.catalogue, sent.reports[-1]
     report = last.report
     in_unit = {position: float(budgets.to_unit(value)) for position, value in sent.rated.items()}

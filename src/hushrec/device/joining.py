@@ -143,8 +143,9 @@ def rejoin(session: "Session", invitation: str | None = None) -> Job:
 def _ask_elsewhere(session: "Session") -> Job:
     """Ask the server for the last report of this device's key; return it if the store lacks it, else `NO_REPORT`.
 
-    If another copy of the store has changed the key, the server does not say: the copy may have reported in every round
-    so far. A server that does not know the device at all has no report of it.
+    If another copy of the store has changed the key, the server refuses the old one. Then return the round after the
+    latest public table, because the copy may have reported in every round so far. If the server does not know the
+    device, it has no report of it.
     """
     rounds = session.accepted.terms.max_rounds
     ask = Call(Request("GET", "/v1/inbox?after=1000000000"))  # above every round, so that no message comes

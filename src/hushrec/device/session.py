@@ -96,8 +96,8 @@ class Session:
         """Replace the budgets; raise if permanent bits were drawn, because new bits would be charged again."""
         if self.store.ledger()["selection"].permanent_draws:
             raise LocalProtocolError(
-                "the budget must not change after the first round, because the permanent bits of this device depend on"
-                " it. To start again, erase the store with `hushrec device forget`."
+                "the budget of `sdcf` (epsilon_i, epsilon_p) must not change after permanent bits were drawn. To start"
+                " again, erase the store, with all ratings and the ledger, with `hushrec device forget`."
             )
         self._put(budgets, budgets.new_ledger())
 
@@ -238,8 +238,8 @@ class Session:
             return False
         if self.client().lacks(message):
             raise RemoteProtocolError(
-                "the server's public table must be the one that was announced, but its hash differs. The device"
-                " sends no report."
+                "the server's public table must be the one that was announced, but its hash differs. No report"
+                " is sent. Ask the operator."
             )
         return True
 

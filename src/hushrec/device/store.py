@@ -188,7 +188,7 @@ class Store:
 
     @contextlib.contextmanager
     def intact(self, what: str) -> Iterator[None]:
-        """Convert every failure to decode a stored value to the error for a damaged store."""
+        """Convert an error of the `with` block, which decodes a stored value, to `damaged`; `what` names the value."""
         try:
             yield
         except StorageError:

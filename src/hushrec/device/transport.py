@@ -186,7 +186,8 @@ def _read(response: httpx.Response, largest: int) -> bytes:
 def open_http(address: str, context: ssl.SSLContext, *, seconds: float) -> httpx.Client:
     """Return an HTTP client for a server; the environment's proxies are used for https only.
 
-    A request fails if nothing arrives for `seconds`, or if connecting takes longer than that or `CONNECT_SECONDS`.
+    A request fails if nothing arrives for `seconds`, or if connecting takes longer than the smaller of `seconds` and
+    `CONNECT_SECONDS`.
     """
     kept = httpx.Limits(keepalive_expiry=KEEP_ALIVE_SECONDS)
     encrypted = address.startswith("https:")

@@ -61,7 +61,7 @@ class Visit:
 class Admitted:
     """The outcome of an admitted request: facts about its device and the run, read from the database."""
 
-    version: int  # of the run's row, which counts its changes
+    version: int  # of the run's row in the database; every change of the row adds 1
     last_report: LastReport  # the phase of the device's last report
     reported: bytes | None  # the digest of the device's report in the open phase, None if no report is stored
 

@@ -42,7 +42,7 @@ class Device:
     bucket: Bucket = field(repr=False)
     key_bytes: bytes = field(default=b"", repr=False)
     public_key: Ed25519PublicKey = field(init=False, repr=False)
-    state: str = ""  # ACTIVE, ASKED, LEFT or REVOKED
+    state: str = ""  # ACTIVE, LEFT, REVOKED, or ASKED: took part in the previous run, has not yet agreed to this one
     first_round: int = 0  # the first round in which the device may report
     last_report: LastReport = NO_REPORT
     last_nonce: int = 0
@@ -56,7 +56,7 @@ class Device:
 
     @property
     def told(self) -> str:
-        """The phase of the device's last report, as the device is told."""
+        """The phase of the device's last report as ROUND.ATTEMPT.PHASE, for inbox replies and refusals."""
         return write_last_report(self.last_report)
 
     def renew(self, row: Mapping[str, Any]) -> None:
@@ -140,7 +140,7 @@ class Registry:
         return heard - newcomers
 
     def _hear(self, device: Device) -> None:
-        """Record a request of a device, so that the device counts for the quorum again."""
+        """Record that a device sent a request now, so that `count_present` counts it."""
         device.last_seen = self._wall_clock()
         if device.heard < self.round_number:
             self._active_heard[device.heard] -= 1
@@ -167,7 +167,7 @@ class Registry:
     def known(self, device: str, **extra: Any) -> Device:
         """Return the active device with this id; refuse an id that is unknown or whose device does not take part.
 
-        `extra` is told to a device that left or was revoked.
+        `extra` are further entries of the problem document for a device that left or was revoked.
         """
         found = self._devices.get(device)
         if found is None:
@@ -212,7 +212,10 @@ class Registry:
         return device
 
     async def admit(self, device: Device, nonce: int) -> Admitted:
-        """Check a request's nonce and rate in the database that workers share; return the device's state there."""
+        """Check a request's key, nonce and rate in the database that workers share; raise `Refusal` if one is invalid.
+
+        Return what the database says about the device and the run.
+        """
         visit = Visit(device.id, device.key_bytes, nonce, self.round_number, self._wall_clock())
         admitted: Admitted = await self._storage.write_together(self._admit, visit)
         device.last_report = max(device.last_report, admitted.last_report)

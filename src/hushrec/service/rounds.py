@@ -354,8 +354,10 @@ class Rounds(RunCopy):
     ) -> bool:
         """Run `change`, which stores the run with `offer` and `server`, and use both from now on; return True.
 
-        Return False if another worker has changed the run, whose change is used instead, or is just opening or closing
-        a phase; then a notification follows. `change` returns the new version of the run's row.
+        `change` returns the new version of the run's row. With `scrub`, reports that it deletes are also removed from
+        SQLite's write-ahead log. Return False and store nothing in two cases: another worker has changed the run, and
+        this worker loads that change; or another worker is opening or closing a phase just now, and will notify this
+        one.
         """
         known = self._stored
 

@@ -111,15 +111,16 @@ class RunCopy:
 
     @property
     def n_present(self) -> int:
-        """The number of devices that the open phase waits for, because it asks them and they have been active lately.
+        """The number of devices that the open phase waits for.
 
-        This is the smaller of two numbers: devices that the phase asks, and devices that `count_present` counts.
+        This is the smaller of two numbers: the devices that the phase asks and that still take part, and the
+        devices that were active lately (`count_present`). It may exceed the number of devices that are both.
         """
         return self._count_present_of(self.server.asked)
 
     @property
     def n_invited(self) -> int:
-        """The number that `n_present` would be in the first phase of the open attempt; later phases may ask fewer."""
+        """Like `n_present`, but for the devices that the attempt's first phase asked; later phases may ask fewer."""
         return self._count_present_of(self.server.invited)
 
     def _count_present_of(self, names: AbstractSet[Name]) -> int:
@@ -164,7 +165,10 @@ class RunCopy:
         return protocol_of(self.offer)
 
     def expectation(self, n_devices: int | None = None) -> str | None:
-        """Return `offers.expectation` for this run."""
+        """Return a sentence on the accuracy that experiments found for runs with `n_devices` devices.
+
+        By default this is the number that the run's terms were computed for. Return None if nothing was measured.
+        """
         return expectation(self.offer, n_devices)
 
     # Devices ---------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ class TermsSettings(BaseModel):
     run: Count | None = None  # the run's number in this database; one more than the stored number begins a next run
     protocol: str = ""  # if not given, the default protocol of the model, as in training
     model: str | None = None  # if not given, the protocol's first model
-    expected_devices: Count = 1000  # n in the terms: the server cannot know in advance how many devices will join
+    expected_devices: Count = 1000  # number of devices that the terms assume; in `masked` the most in one sum (n_max)
 
     @model_validator(mode="before")
     @classmethod
@@ -82,7 +82,7 @@ class LimitSettings(_Table):
     enrolments_per_second: Positive = 200
     waiting_reports: Count = 256  # reports being received or stored; further ones are refused with Retry-After
     waiting_megabytes: Positive = 512  # total size of the reports being received
-    waiting_downloads: Count = 64  # messages or public tables being sent; others wait, or are refused
+    waiting_downloads: Count = 64  # messages sent at once (others wait); also public tables (others are refused)
     body_seconds: Positive = 30  # time limit for the head of a request, and another for its body
 
 

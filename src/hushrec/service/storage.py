@@ -228,9 +228,10 @@ class Storage:
 
 
 def _group(write: _Write | None) -> object:
-    """Return a key; adjacent queued writes with equal keys share a transaction.
+    """Return the key by which adjacent queued writes are grouped: writes with equal keys share a transaction.
 
-    A write with an argument shares its transaction with writes of the same function `work`; any other write is alone.
+    The key of a write with an `argument` is its function `work`. Any other write, and the None that ends the thread, is
+    its own key.
     """
     return write if write is None or write.argument is None else write.work
 
