@@ -146,21 +146,21 @@ def test_one_round_of_own_draws_has_the_law_of_the_reference(name: str) -> None:
             "client_user_vector": start.predictor().user_vectors[problem.active_users],
         }
         reference.restore(state)
-        for engine in (cpu, reference):
+        for found, engine in zip(results.values(), (cpu, reference), strict=True):
             engine.run_round()
             items = engine.predictor().item_vectors - start.predictor().item_vectors
             users = (engine.predictor().user_vectors - start.predictor().user_vectors)[problem.active_users]
             squares = [np.sum(items**2), np.sum(users**2)]
-            results[engine.name].append(np.concatenate([items.ravel(), users.ravel(), squares]))
+            found.append(np.concatenate([items.ravel(), users.ravel(), squares]))
     moved = np.std(results["cpu"], axis=0) > 1e-9
-    p_values = ttest_ind(*(np.array(found)[:, moved] for found in results.values()), equal_var=False).pvalue
+    p_values = ttest_ind(*(np.array(own)[:, moved] for own in results.values()), equal_var=False).pvalue
     assert p_values.min() > FALSE_ALARM / moved.sum()
 
 
 def test_the_default_engine_by_name() -> None:
     """`make_engine` knows cpu and reference, and nothing else."""
     problem = problem_of(Plain())
-    assert make_engine("cpu", problem).name == "cpu"
+    assert isinstance(make_engine("cpu", problem), CpuEngine)
     with pytest.raises(ParameterError, match="engine of protocol plain"):
         make_engine("abacus", problem)
 
