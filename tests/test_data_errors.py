@@ -304,7 +304,7 @@ def _load_with_items(folder, items: bytes | None, name: str = "no-items.csv"):
     return load(path, items=folder / name)
 
 
-HEADER = ", line 1: expected a header with different names: the item id first"
+HEADER = ", line 1: expected a header"
 BAD_ITEMS = {
     "no header": (b"x,Title\n", "i.csv", HEADER),
     "a column name twice": (b"id,a,a\nx,1,2\n", "i.csv", HEADER),

@@ -179,7 +179,10 @@ class Recommender:
         return held_out_metrics(self._fitted, self._training, users, items, test.values, predicted)
 
     def _test_part(self, ratings: Source, y: npt.ArrayLike | None) -> Ratings:
-        """Return held-out ratings; for a model that ranks, without values, and without ratings below `at_least`."""
+        """Return held-out ratings; for a model that ranks, only their (user, item) pairs.
+
+        For such a model, ratings below its setting `at_least`, if it was given, are left out.
+        """
         test = read_ratings(ratings, y)
         if not self._fitted.predicts_ratings:
             return without_values(test, self.record["at_least"])

@@ -1,4 +1,4 @@
-"""Simulated devices for attacks that need new reports, such as those of a malicious server and on timing."""
+"""Simulated devices for attacks that need new reports, such as attacks by a malicious server or on timing."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

@@ -16,7 +16,8 @@ CAP = 15.0  # largest log odds that an item can have
 def difference_scores(observation: Observation) -> FloatArray:
     """Return how much the evidence that an item is rated grows from the first half of the rounds to the second.
 
-    The result is `(n_victims, n_items)`: a difference of log odds, or of numbers of reports without random selection.
+    The result has the shape `(n_victims, n_items)`. An entry is a difference of log odds or, if the protocol does not
+    select items at random, of the numbers of reports that contain the item.
     """
     half = observation.n_rounds // 2
     before, after = observation.first_rounds(half), observation.last_rounds(observation.n_rounds - half)

@@ -90,7 +90,10 @@ def attack_devices(
 def _read(
     craft: Craft, problem: GradientProblem, observation: Observation, user: int, rounds: int, rng: np.random.Generator
 ) -> FloatArray:
-    """Return the ratings that a server recovers from one victim with these tables, `(n_items,)`; NaN for no guess."""
+    """Return one victim's ratings as recovered by a server that publishes tables from `craft`, `(n_items,)`.
+
+    An item without a guess is NaN.
+    """
     terms = problem.terms
     device = make_client(replace(problem, seed=problem.seed + 1), user)
     seen = Trace(())

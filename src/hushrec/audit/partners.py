@@ -36,7 +36,7 @@ def evidence_of_partners(
     """Return the log-likelihood ratio that each item is rated, from the scores of partners; 0 for reported items.
 
     `log_odds` is the evidence from the reported gradients themselves that each item is rated, and `reported` says which
-    items were reported; all three arrays have the shape `(n_items,)`.
+    items were reported. Both arrays and the result have the shape `(n_items,)`.
     """
     evidence = np.zeros(len(log_odds))
     known, unknown = np.flatnonzero(log_odds > SURE), np.flatnonzero(~reported)
@@ -96,19 +96,16 @@ def _smooth(scores: FloatArray, edges: FloatArray) -> FloatArray:
     return np.asarray(gaussian_filter1d(heights, 2.0, mode="constant"))
 
 
-# The rated items that may be the partner of each unrated item in a report. The first two arrays have an entry for each
-# candidate: the density of the partner's estimated score if it is this item, and the item's index. The third array has
-# the number of candidates for each unrated item.
-Explained = tuple[FloatArray, IntArray, IntArray]
+Explained = tuple[FloatArray, IntArray, IntArray]  # candidates for the partners in one report, as from `_explained`
 
 
 def _explained(part: ReportParts, scores: FloatArray, known: IntArray, possible: IntArray, share: float) -> Explained:
-    """Return the items that may be the partner (rated item of the pair) of each unrated item in one report.
+    """Return which items of `possible` may be the partner (rated item of the pair) of each unrated item in one report.
 
-    The arrays are empty if noise hides the norm of the user vector.
-
-    `possible` holds the items that may be partners, and the result has indices into it. The other arguments are those
-    of `likeliest_norm`.
+    The first two arrays have an entry for each candidate: the density of the partner's estimated score if the candidate
+    is the partner, and the candidate's index in `possible`. The third array has the number of candidates for each
+    unrated item. All three are empty if noise hides the norm of the user vector. The other arguments are those of
+    `likeliest_norm`.
     """
     norm = likeliest_norm(part, scores, known, share)
     if norm is None:

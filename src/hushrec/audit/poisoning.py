@@ -86,9 +86,10 @@ def attack_integrity(problem: GradientProblem, engine: GradientEngine, *, rng: n
 
 
 def exposure(stage: Stage, share: float, bound: float, rounds: int) -> tuple[int, int]:
-    """Return how many honest people have the item in their top ten after `rounds` further rounds, and their number.
+    """Return the number of honest people who get the item recommended, and the number of all honest people.
 
-    `share` is the fraction of promoters among all people, `bound` the largest gradient norm that the server accepts.
+    The item is recommended if it is in a person's top ten after `rounds` further rounds. `share` is the fraction of
+    promoters among all people, `bound` the largest gradient norm that the server accepts.
     """
     n_promoters = round(share * len(stage.people))
     liars, honest = np.split(stage.people, [n_promoters])

@@ -130,9 +130,9 @@ def attack_columns(
 
     The same `n_victims` of the `n_people` people are attacked each time: by default 100, or half of all people if that
     is fewer. `people` holds known attributes of all people, and `clock` returns the time in seconds. Without them, the
-    attacks on attributes and on timing are left out. By default the columns are audited one after the other, and
-    `progress` is called before each step. `run_all` can audit them in parallel instead: it gets `attack` and the list
-    of columns, and returns the outcomes in the same order.
+    attacks on attributes and on timing are left out. By default `attack` is called for each of `settings` in turn, and
+    `progress` before each step. `run_all` can make these calls in parallel instead: it gets `attack` and a list with
+    the argument of each call, a `Column`, and returns the outcomes in the same order.
     """
     n_victims = check_people(n_people, min(USUAL, n_people // 2) if n_victims is None else n_victims)
     columns: list[Column] = [(ratings, chosen, n_victims, people, clock) for chosen in settings]

@@ -24,18 +24,25 @@ EpsilonP = Annotated[
 EpsilonG = Annotated[
     float | None,
     typer.Option(
-        help="sdcf with mf or fm: limit on the size of fake errors. A larger value makes them smaller, and 0 sets no"
-        " limit. A parameter, not a privacy guarantee.  [default: 4]"
+        help="sdcf with mf or fm: how tightly the size of fake errors is limited. A larger value lowers the limit, and"
+        " 0 sets none. A parameter, not a privacy guarantee.  [default: 4]"
     ),
 ]
-Authority = Annotated[Path | None, typer.Option(help="PEM file of the only certificate to trust for this server.")]
+Authority = Annotated[
+    Path | None,
+    typer.Option(
+        help="PEM file of the only certificate to trust for this server; `device join` remembers it."
+        "  [default: the system's certificate authorities]"
+    ),
+]
 Port = Annotated[int, typer.Option(help="Port to listen on; 0 chooses a free port.", min=0, max=65535)]
 Count = Annotated[int, typer.Option("-n", "--count", help="Number of items to recommend.")]
 ModelOption = Annotated[
     str | None,
     typer.Option(
         help=f"Model to train: {', '.join(f'{name} ({model.summary})' for name, model in MODELS.items())}."
-        "  [default: gp, or mf with protocol plain, isgld or sdcf; for data without ratings, audience or bpr]"
+        "  [default: gp, or mf with protocol plain, isgld or sdcf; for data without ratings: audience, or"
+        " bpr with protocol plain or sdcf]"
     ),
 ]
 ProtocolOption = Annotated[

@@ -76,7 +76,10 @@ class Reading:
         return ratings
 
     def shard(self, data: str, folder: Path, ratings_per_shard: int) -> "Shards":
-        """Write the data as shards and print a summary. A file is read in batches or, with --public, as a whole."""
+        """Write the data as shards, print a summary to stderr, and return the shards; a file is read in batches.
+
+        Raise `DataError` if --public is given, because shards cannot contain public ratings.
+        """
         from hushrec.data.shards import write_shards
         from hushrec.data.sources import Form, find_file, is_made
         from hushrec.data.streamed import shard_file

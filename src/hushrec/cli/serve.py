@@ -28,7 +28,11 @@ def serve(
     ] = None,
     devices: Annotated[
         int | None,
-        Option(help="Number of devices to expect; sets terms.expected_devices.  [default: 1000]", min=1),
+        Option(
+            help="Number of devices to expect in one round; sets terms.expected_devices. masked: also the largest"
+            " number in one sum; by default a round opens when 80 % of them are online.  [default: 1000]",
+            min=1,
+        ),
     ] = None,
     epsilon: Annotated[
         float | None,
@@ -56,8 +60,8 @@ def serve(
     name: Annotated[
         list[str] | None,
         Option(
-            help="With --self-signed: another host name or address by which devices reach this server; may be"
-            " repeated.  [default: localhost, 127.0.0.1 and --host]"
+            help="With --self-signed: a further host name or address by which devices reach this server, besides"
+            " localhost, 127.0.0.1 and --host; may be repeated."
         ),
     ] = None,
     insecure: Annotated[bool, Option("--insecure", help="Allow unencrypted HTTP from other machines.")] = False,
@@ -183,9 +187,10 @@ def _refuse_foreign_token(secret: Path, *, has_run: bool) -> None:
 
 
 def _prepare(storage: "Storage", settings: "Settings", items: "Items", secret: Path, new_token: bool) -> None:
-    """Create the run, or a next run, in the database; write a new admin token to the file `secret`.
+    """Create the first run in the database, begin the next run, or continue the stored run.
 
-    A new run has a new token. With `new_token`, the token of an existing run is replaced.
+    The first run gets an admin token, and later runs keep it unless `new_token` replaces it. A new token is written to
+    the file `secret`.
     """
     from hushrec.service import certificates
     from hushrec.service.catalogue import changed_titles

@@ -29,8 +29,8 @@ class Columns:
     """The selected columns of a table, and the table itself, which knows the line numbers."""
 
     table: Table
-    users: pl.Series  # text, as `items`
-    items: pl.Series
+    users: pl.Series  # ids as text
+    items: pl.Series  # ids as text
     ratings: pl.Series | None  # as read
     times: pl.Series | None = None  # seconds; None without a readable column of times
 
@@ -104,7 +104,7 @@ def _split_spec(spec: str | Sequence[str] | None, *, implicit: bool) -> list[str
     allowed = (2, 3) if not implicit else (2,)
     if len(parts) not in allowed or "" in parts or len(set(parts)) != len(parts):
         expected = "user,item" if implicit else "user,item,rating (or user,item for pairs without ratings)"
-        raise DataError(f"columns must be different names or positions for {expected}, got {spec!r}.")
+        raise DataError(f"columns must give one name or position for each of {expected}, and none twice, got {spec!r}.")
     return parts
 
 
@@ -200,7 +200,8 @@ def without_missing(columns: Columns, missing: str | float | None) -> Columns:
         return columns
     if columns.ratings is None:
         raise DataError(
-            f"{columns.table.path}: the option missing must not be given for a file without ratings. Leave it out."
+            f"{columns.table.path}: --missing (in Python: missing) must not be given for a file without ratings. Leave"
+            " it out."
         )
     text = columns.ratings.cast(pl.String).str.strip_chars().fill_null("")
     absent = text == str(missing).strip()
@@ -214,7 +215,10 @@ def without_missing(columns: Columns, missing: str | float | None) -> Columns:
 
 def all_missing(path: Path) -> DataError:
     """Return the error for a file in which every rating equals `missing`."""
-    return DataError(f"{path}, column rating: expected ratings other than missing, found none. Leave missing out.")
+    return DataError(
+        f"{path}, column rating: expected ratings other than the value of --missing (in Python: missing), found none."
+        " Correct the value, or leave it out."
+    )
 
 
 def read_values(table: Table, column: pl.Series, scale: Scale | None) -> FloatArray:

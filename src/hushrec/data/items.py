@@ -134,8 +134,8 @@ def _list_own(path: Path, table: Table) -> Listing:
     body = table if table.names is not None else table.without_first()
     if len(set(names)) != len(names) or "" in names or not is_item_name(names[0]):
         raise DataError(
-            f"{path}, line 1: expected a header with different names: the item id first (id, item, movie, …), then"
-            " title and attributes."
+            f"{path}, line 1: expected a header without empty or repeated names: the item id first (id, item, movie,"
+            " …), then title and attributes. Add or correct the header."
         )
     columns = dict(zip(names, body.frame, strict=True))
     ids = clean_ids(body, columns.pop(names[0]), "1 (item id)")

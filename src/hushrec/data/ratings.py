@@ -50,7 +50,7 @@ class Scale:
 
     @classmethod
     def guess(cls, values: npt.ArrayLike) -> "Scale":
-        """Return the first of the usual scales, such as 1-5 or 0-10, that contains every value; raise if none does."""
+        """Return the first usual scale, such as 1-5, that contains every value; raise `DataError` if none does."""
         array = np.asarray(values, dtype=np.float64)
         for scale in USUAL_SCALES:
             if scale.holds(array).all():

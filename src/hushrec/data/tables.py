@@ -107,7 +107,7 @@ def read_batches(
 
 
 class Shape(NamedTuple):
-    """The form of a text file, found from its first row: its separator, number of fields and line number."""
+    """The form of a text file, found from its first row: separator, number of fields, and that row's line number."""
 
     path: Path
     separator: str

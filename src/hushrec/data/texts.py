@@ -129,7 +129,7 @@ def _check_text(path: Path, data: bytes, first_line: int) -> None:
 
 
 def skip_lines(path: Path, blocks: Iterator[Block], count: int) -> Iterator[Block]:
-    """Yield the text without its first `count` lines; raise `DataError` if the file has no more lines."""
+    """Yield the text without its first `count` lines; raise `DataError` if no line remains."""
     for block in blocks:
         data, line = block
         while line <= count and b"\n" in data:

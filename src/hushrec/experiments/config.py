@@ -194,7 +194,8 @@ def _plan(number: int, chosen: dict[str, Any], seed: int, validation: bool) -> P
 def _groups(place: str, settings: Settings, chosen: dict[str, Any]) -> tuple[GroupTable, ...]:
     """Return the groups of people with the same budgets that a curve defines, or () if it has none.
 
-    Raise `ParameterError` if the protocol has no such budgets, or if the curve also sets a budget outside the groups.
+    Raise `ParameterError` if the run does not have both options epsilon_i and epsilon_g, or if the curve sets one of
+    them, epsilon_p or profile_cap outside the groups.
     """
     if "groups" not in chosen:
         return ()
@@ -202,7 +203,7 @@ def _groups(place: str, settings: Settings, chosen: dict[str, Any]) -> tuple[Gro
     if not budgets <= settings.options.keys() or (budgets | {"epsilon_p", "profile_cap"}) & settings.given.keys():
         raise ParameterError(
             f"{place}.groups needs a protocol and a model with the options {' and '.join(sorted(budgets))}, and no"
-            " budget in the curve itself. Remove groups, or the curve's own budgets."
+            " epsilon_i, epsilon_g, epsilon_p or profile_cap in the curve itself. Remove groups, or these keys."
         )
     try:
         return tuple(GroupTable(**group) for group in chosen["groups"])

@@ -150,12 +150,13 @@ def run_grid(
     after_batch: Callable[[GridResult], None] | None = None,
     done: GridResult | None = None,
 ) -> GridResult:
-    """Run the grid in batches of runs that fit into memory, `splits_at_once` splits at a time; return the result.
+    """Run the grid in batches of runs that fit into memory, and return the result.
 
     The loop stops before the next batch if that batch, taking as long as the longest so far, would exceed `seconds`.
     Rows that were not run stay NaN. `done` is the result of an earlier call, whose complete rows are not run again.
-    `after_batch` is called with the result so far. `device` is a torch device, and `kernels` is `fused` (Triton),
-    `dense` (PyTorch) or None to choose.
+    `after_batch` is called with the result so far. A batch has runs on at most `splits_at_once` splits, by default on
+    any number. `device` is a torch device, by default the GPU if there is one. `kernels` is `fused` (Triton) or `dense`
+    (PyTorch); by default it is `fused` on a GPU, except for model `bpr`.
     """
     import torch
 

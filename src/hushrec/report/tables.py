@@ -43,9 +43,10 @@ def header(study: Study) -> list[str]:
 
 
 def measures(study: Study) -> list[str]:
-    """Return the names of the metrics that all settings of the study have or, if every setting diverged, all baselines.
+    """Return the names of the metrics that every setting without a diverged run has.
 
-    If people have different budgets, the metrics of each group of people with the same budget are left out.
+    If there is no such setting, return the names of the metrics that every baseline has. If people have different
+    budgets, the metrics of each group of people with the same budget are left out.
     """
     tables = [setting.metrics for setting in study.settings] or list(study.baselines.values())
     groups = {measure for setting in study.settings for measure in setting.groups.values()}

@@ -48,9 +48,10 @@ class CountFromValues(OnRuns):
 class FinishTiming:
     """An attack that uses the time a device needs for a report, which increases with the number of ratings.
 
-    A device computes an error for every rated item, reported or not. If the reported items are selected at random, the
-    attack subtracts the time that these items cost. It estimates the cost per item from differences between rounds. The
-    guess is the lower quartile over the rounds.
+    The guess is a time in seconds, which is only compared between people: the lower quartile of a device's times over
+    the rounds. A device computes an error for every rated item, reported or not. If the reported items are selected at
+    random, the attack first subtracts the time that these items cost. It estimates the cost per item from differences
+    between rounds.
     """
 
     name: str = "timing of finish"

@@ -69,7 +69,8 @@ class Promotion:
     liars: IntArray = field(repr=False)  # the promoters
     honest: IntArray = field(repr=False)
     target: int  # the item
-    counts: bool = True  # whether tables that promoters write also raise the item's count: helps its rank alone
+    # Whether tables that promoters write themselves also raise the item's count, which helps its rank, not its rating.
+    counts: bool = True
 
     def train(self, write: Write) -> Predictor:
         """Train with promoters, whose integers `write` computes in every round, and return the predictor."""
@@ -146,7 +147,7 @@ def attack_integrity(run: Watched) -> list[Finding]:
     """Return findings on the exposure of a promoted item, and on how much each promoter raises its predicted rating.
 
     The item is the one that people like least. Its exposure is the fraction of honest people with the item in their top
-    ten. The stars are left out under a model that does not predict ratings.
+    ten. A model that does not predict ratings has only findings on the exposure.
     """
     people = run.draws(25).permutation(np.flatnonzero(run.problem.rated_counts > 0))
     honest = np.sort(people[-min(PEOPLE, len(people) // 2) :])

@@ -105,7 +105,10 @@ def level_tables(
 
 
 def level_prior(ratings: FloatArray, levels: RatingLevels) -> FloatArray:
-    """Return the prior probability of each rating of an item, from other people's `ratings` and usual frequencies."""
+    """Return the prior probability of each value in `levels` for a rating of one item, from other people's `ratings`.
+
+    The expected frequencies `levels.shares` count as much as two ratings.
+    """
     counts = np.bincount(levels.indices(ratings), minlength=len(levels)) if len(ratings) else np.zeros(len(levels))
     return np.asarray((counts + 2 * levels.shares) / (counts.sum() + 2))
 

@@ -163,8 +163,9 @@ def tell_coins(
     zeros, the difference is the canary's tables. One in three coins is guessed: those with the clearest evidence.
 
     By Theorem 5.2 of [Steinke2023], the number of correct guesses is stochastically at most Binomial(guesses, e^ε/(1 +
-    e^ε)), except with probability 2 · canaries · δ. The bound on ε is wrong with probability `ERROR` at most. It is
-    computed with `ERROR` minus this probability, but with no less than a tenth of `ERROR`.
+    e^ε)), except with probability 2 · canaries · δ. The bound on ε is computed at the error level `ERROR` − 2 ·
+    canaries · δ, so that it is wrong with probability `ERROR` at most. This does not hold if 2 · canaries · δ exceeds
+    0.9 `ERROR`: the level is never below `ERROR`/10.
     """
     lead = coin_leads(run, canaries, coins)
     guessed = np.argsort(-np.abs(lead), kind="stable")[: max(1, int(GUESSED * len(canaries)))]
