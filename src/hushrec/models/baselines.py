@@ -55,7 +55,10 @@ def fit_biases(
     preconditioner = sparse.linalg.aslinearoperator(sparse.diags_array(inverse_diagonal))
     solution, not_converged = cg(sparse.linalg.aslinearoperator(system), right, rtol=1e-10, M=preconditioner)
     if not_converged:
-        raise ArithmeticError("conjugate gradients did not converge for the user and item biases. Raise penalty.")
+        raise ArithmeticError(
+            f"user and item biases must converge, but did not in {not_converged} steps of conjugate gradients. Raise"
+            " penalty or, to train without the bias model and other baselines, use --final."
+        )
     return solution[:n_users], solution[n_users:]
 
 

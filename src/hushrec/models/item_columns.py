@@ -39,8 +39,12 @@ class ItemColumns:
     public: PublicRatings | None = field(default=None, repr=False)  # ratings that are public
 
     def __post_init__(self) -> None:
-        if not (np.all(np.isfinite(self.taste)) and np.all(np.isfinite(self.details))):
-            raise ParameterError("taste and details must hold finite numbers only.")
+        bad = [int(np.sum(~np.isfinite(columns))) for columns in (self.taste, self.details)]
+        if any(bad):
+            raise ParameterError(
+                f"taste and details must hold finite numbers only, got {bad[0]} and {bad[1]} that are not finite."
+                " Replace missing and infinite values."
+            )
         if not len(self.taste) == len(self.details) == len(self.titles.starts) - 1:
             raise ParameterError(
                 "taste, details and titles must have the same number of rows, one per item, got"
