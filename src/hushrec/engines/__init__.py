@@ -42,7 +42,7 @@ class Engine(Protocol):
         """Return the predictor from the arrays of `Predictor.arrays`; raise `ValueError` if their shapes are wrong."""
 
     def losses(self) -> dict[str, FloatArray]:
-        """Return the privacy loss of each user that was measured during the run, by name, `(n_users,)` each.
+        """Return the privacy losses that were measured during the run, an array `(n_users,)` by the name of each loss.
 
         Gradient protocols measure `value_rho`, the ρ (zCDP) of the gradient values. Protocol `masked` measures nothing.
         """

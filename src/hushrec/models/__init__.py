@@ -27,14 +27,14 @@ class ModelDeclaration:
     predicts: Literal["rating", "ranking"]  # rating values, or an order of items from one-class data
     options: tuple[Option, ...]
     implementation: str  # import path of the model's class
-    item_facts: str | None = None  # import path of a function (ratings, options) → facts for a data set
-    sent_facts: str | None = (
-        None  # import path of (attributes, titles, detail columns) → facts, for a server's catalogue
-    )
+    item_facts: str | None = None  # import path of a function that maps (ratings, options) to the facts of a data set
+    # Import path of a function that maps the (attributes, titles, detail columns) of a server's catalogue to the facts
+    sent_facts: str | None = None
     public_ratings: bool = False  # whether the model also learns from public ratings
-    lists: str = "predictions of items with few ratings are shrunk toward the person's own mean"  # how lists are sorted
+    # How the lists of a model that predicts ratings are sorted, as a clause that is printed below the run's metrics
+    lists: str = "predictions of items with few ratings are shrunk toward the person's own mean"
     without_privacy: Mapping[str, Any] = field(default_factory=dict)  # defaults that differ without privacy
-    spoken_by: tuple[str, ...] = ()  # protocols that train a plug-in model, though their own `models` do not name it
+    spoken_by: tuple[str, ...] = ()  # for a plug-in: the protocols that can train this model
     engines: tuple[str, ...] = ()  # engines that can compute a plug-in model; empty means every engine of the protocol
 
     def make(self, options: dict[str, Any], ratings: Any) -> Any:

@@ -49,7 +49,10 @@ class AudiencePredictor(Predictor):
         return found
 
     def likeness(self, item: int) -> FloatArray:
-        """Return the similarity of every item to `item`, `(n_items,)`: 1 at the same place, 0 far away."""
+        """Return the similarity k of `models.audience` between `item` and every item, `(n_items,)`, from 0 to 1.
+
+        It is 1 if both have the same public vector of audience, attributes and popularity.
+        """
         found = np.empty(len(self.table.log_counts))
         fill_kernel(self.table.places[:, item], self.table.places, found)
         return found

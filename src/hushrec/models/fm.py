@@ -22,7 +22,8 @@ per item, then one row per attribute, then one row that holds only w_0. For an i
 
     η (N e (1, u², u³) − prior of the item's row) + noise
 
-from which the server derives the gradient of *every* public column of that item, because each of these gradients is
+with the step size η, the data weight N, and the error e: the rating minus ŷ, or a fake error for an unrated item. From
+this row the server derives the gradient of *every* public column of that item, because each of these gradients is
 linear in e (1, u², u³) with public coefficients. Attributes therefore need no reports of their own, and learning them
 reveals nothing beyond the reported items.
 
@@ -181,16 +182,16 @@ class FactorizationMachine(MatrixFactorization):
 
         The row of an item changes by the mean over the item's gradients, the row of an attribute by the mean over the
         gradients of all items with the attribute, and the constant w_0 by the mean over all gradients. With
-        (s, S², S³) = Σ η N e (1, u², u³) over the gradients of one item, a row (w, v², v³) gets the sum, over its item
-        or over the items with its attribute, of
+        (s, S², S³) = Σ η N e (1, u², u³) over the gradients of one item, where e is the error, this item contributes to
+        a row (w, v², v³), its own or that of one of its attributes,
 
             x s,     x (S² + s (e_1 − x v²)),     x (S³ (e_1 − x v³) + s (e_2 − x v³ (e_1 − x v³))),
 
-        divided by the number of these gradients, minus the prior term of the row. The superscripts of u, v and S are
-        orders, not powers. Here x is the value of the attribute for the item, 1 for the item's own row, and e_1 and e_2
-        are the item's symmetric polynomials of the same order as v. Gradients already contain the prior term of the
-        item's row, so the term is first removed from `sums`; w_0 has no prior. The noise in the gradients stays.
-        `MatrixFactorization.move_items` explains the arguments.
+        where x is the value of the attribute for the item, 1 for the item's own row, and e_1 and e_2 are the item's
+        symmetric polynomials of the vectors of the same order as v. The superscripts of u, v and S are orders, not
+        powers. A row changes by the sum of the contributions, divided by the number of gradients, minus the prior term
+        of the row; w_0 has no prior. Gradients already contain the prior term of the item's row, so the term is first
+        removed from `sums`. The noise in the gradients stays. `MatrixFactorization.move_items` explains the arguments.
         """
         items, columns = self._split(table)
         data = sums + counts[:, None] * prior * items
@@ -266,5 +267,8 @@ def _mean_move(rows: FloatArray, sums: FloatArray, counts: FloatArray | IntArray
 
 
 def sent_columns(attributes: FloatArray | None, titles: Sequence[str], details: FloatArray | None) -> dict[str, Any]:
-    """Return the keyword arguments of `FactorizationMachine.from_options` for the attributes that a server sends."""
+    """Return the keyword arguments of `FactorizationMachine.from_options` for the attributes that a server sends.
+
+    `titles` and `details` are not used.
+    """
     return {"attributes": attributes}

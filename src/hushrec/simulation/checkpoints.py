@@ -31,7 +31,7 @@ LISTS = ("curve", "tried")
 class Checkpoint:
     """The state of a run between two rounds: its settings, its measurements so far, and the state of its engine."""
 
-    settings: dict[str, Any]  # of the run that the folder belongs to, also in the checkpoint of one of its comparisons
+    settings: dict[str, Any]  # of the folder's main run, also in the checkpoint of a run that it is compared with
     data: str  # checksum of all ratings, and of the items' attributes if the model uses them
     curve: list[dict[str, float]] = field(repr=False)  # one measurement per round
     patience: dict[str, Any] = field(repr=False)  # fields of `run.Best` except the predictor; empty without patience

@@ -97,7 +97,8 @@ class Keep:
                 raise ValueError
         except (KeyError, ValueError, TypeError, HushrecError):
             raise RunError(
-                f"checkpoint {path} is damaged: it does not match this run. Remove it and start again."
+                f"checkpoint {path} must hold arrays and round numbers that fit this run, but does not. Remove it and"
+                " start again."
             ) from None
         run.curve, run.seconds = checkpoint.curve, checkpoint.seconds
 
@@ -335,8 +336,8 @@ def make_record(
 ) -> dict[str, Any]:
     """Return the record of a run in memory or on shards, with its verdict.
 
-    `scale` is that of the predicted ratings, None for a model that ranks. `data` has further entries of "data", and
-    `measured` further entries of the record: at least "metrics", "curve", "baselines" and "seconds".
+    `scale` is the scale of the predicted ratings, None for a model that ranks. `data` is merged into the record's entry
+    "data". `measured` is merged into the record, and must have at least "metrics", "curve", "baselines" and "seconds".
     """
     record = {
         "dataset": ratings.name,

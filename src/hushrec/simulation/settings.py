@@ -86,7 +86,10 @@ def declared_options() -> dict[str, Option]:
 
 
 def default_model(protocol: str | None, *, has_values: bool) -> str:
-    """Return the first of a protocol's models or, for data without rating values, the first one that ranks items."""
+    """Return the name of the first model of `protocol`, or of the default protocol if it is None.
+
+    For data without rating values, return the protocol's first model that ranks items, if it has one.
+    """
     models = find_protocol(default_protocol(None) if protocol is None else protocol).models
     ranking = [name for name in models if find_model(name).predicts == "ranking"]
     return models[0] if has_values or not ranking else ranking[0]

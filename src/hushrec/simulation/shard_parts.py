@@ -1,6 +1,6 @@
 """Parts of a folder of shards: a range of people, whose ratings are read by the worker that trains on them.
 
-The split into training and test ratings is that of the whole file.
+Ratings are split into training and test ratings exactly as those of the file that the shards were made from.
 """
 
 from dataclasses import dataclass, replace

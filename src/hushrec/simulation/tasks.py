@@ -182,12 +182,13 @@ Task = RatingTask | RankingTask
 def list_scores(
     predictor: Predictor, users: IntArray, own_means: FloatArray, support: FloatArray, strength: float = STRENGTH
 ) -> FloatArray:
-    """Return the scores by which the lists of `users` are sorted, `(len(users), n_items)`, on the scale 1 to 5.
+    """Return the scores by which the lists of `users` are sorted, `(len(users), n_items)`.
 
     Models of vectors do not know how certain their predictions are, and their lists would fill up with items that have
-    only a few ratings. Their predictions are therefore shrunk toward the person's own mean rating (`evaluate.shrink`),
-    which has the weight of `strength` ratings. The number of ratings per item is assumed to be public, like a shop's
-    sales figures; no gradient protocol sends it to devices.
+    only a few ratings. Their predictions, on the scale 1 to 5, are therefore shrunk (`evaluate.shrink`) toward the
+    person's mean rating in `own_means`: it has the weight of `strength` ratings, and a prediction the weight of the
+    item's number of ratings in `support`. Scores of a model that has `deviations` (`gp`) are not shrunk. The number of
+    ratings per item is assumed to be public, like a shop's sales figures; no gradient protocol sends it to devices.
     """
     scores = predictor.scores(users)
     if strength == 0 or predictor.deviations(int(users[0])) is not None:

@@ -73,9 +73,9 @@ class TrainingProblem(Generic[ModelT, ProtocolT, TermsT]):
         return np.flatnonzero(self.takes_part)
 
     def budget(self, rounds: int, losses: Mapping[str, FloatArray]) -> dict[str, Any]:
-        """Return the entry `budget` of a run's result after `rounds` rounds.
+        """Return the entry "budget" of a run's record after `rounds` rounds: ε, δ, their unit, and what is not covered.
 
-        `losses` are the costs that the engine measured, by name; each array has one number per user.
+        `losses` are the privacy losses that the engine measured (`Engine.losses`); each array has one number per user.
         """
         active = self.active_users
         measured = {name: values[active] for name, values in losses.items()}

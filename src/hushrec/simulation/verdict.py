@@ -58,9 +58,10 @@ def _compared(own: float, theirs: float) -> str:
 
 
 def _advice(record: Record, measure: str, *, wins: bool, theirs: float) -> str:
-    """Return advice from the learning curve and the comparisons; empty if the run wins and has converged.
+    """Return advice from the learning curve and the comparisons; empty if there is none.
 
-    `wins` says whether the run beats the best non-personal model, and `theirs` is that model's metric.
+    `measure` is "rmse" or "auc". `wins` says whether the run beats the best non-personal model in this metric, and
+    `theirs` is the metric of that model.
     """
     if measure == "rmse" and theirs == 0:
         return (

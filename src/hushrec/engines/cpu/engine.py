@@ -60,9 +60,10 @@ class BlockEngine(GradientEngine):
 
     @abstractmethod
     def _report(self, rows: Rows, draws: Mapping[int, Draws] | None) -> tuple[Any, Any, Rows, IntArray, Known]:
-        """Compute the reports of the next round from the item rows of `Items.kernel_rows`.
+        """Compute all users' reports of the next round from the item rows of `Items.kernel_rows`.
 
-        Return `users` and `rho` of the next state, and the last three arguments of `Items.move`.
+        Return `users` and `rho` of the next state, then `sums`, `counts` and `known` as `Items.move` takes them. In
+        tests, `draws` replace the random draws of the users.
         """
 
     @abstractmethod
@@ -71,7 +72,7 @@ class BlockEngine(GradientEngine):
 
     @abstractmethod
     def _stored(self, array: Any) -> Any:
-        """Return one array as `users` or `rho` of a state."""
+        """Return an array of all users as a state stores it: the array itself, or a reference for each part."""
 
     @property
     def round_number(self) -> int:
@@ -87,7 +88,10 @@ class BlockEngine(GradientEngine):
         return np.asarray(users[:, : self.problem.model.user_width], np.float64)
 
     def _advance(self, draws: Mapping[int, Draws] | None = None) -> Known:
-        """Run one round; replace the state only at the end, so that errors and interruptions change nothing."""
+        """Run one round, and return the noise that was drawn user by user, with the recorded reports.
+
+        The state is replaced only at the end, so that errors and interruptions change nothing.
+        """
         check_rounds_left(self)
         state, number = self._state, self.round_number + 1
         check_item_vectors(state.items, self.problem.n_items)

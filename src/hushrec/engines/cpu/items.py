@@ -79,7 +79,7 @@ class Items:
         return moved, sum(in_threads(self._threads, move, np.arange(FEWEST_BLOCKS + 1) * len(moved) // FEWEST_BLOCKS))
 
     def _derive(self, round_number: int, items: Rows, sums: Rows, counts: IntArray, known: Known) -> tuple[Rows, int]:
-        """Compute `move` for model `fm`: the model's `move_items` derives the change of each attribute row."""
+        """Compute `move` for model `fm`: its `move_items` changes the rows of items and attributes and the constant."""
         problem, width = self._problem, self._problem.model.item_width
         step = make_step(problem, round_number, self._dtype)
         table, counted = self.table(items), counts.sum(axis=0)

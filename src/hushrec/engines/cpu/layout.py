@@ -102,8 +102,8 @@ def make_streams(problem: GradientProblem, round_number: int) -> Streams:
 
 
 def user_stream(problem: GradientProblem, purpose: Purpose, round_number: int) -> Stream:
-    """Return the key of all users' streams for one purpose and round.
+    """Return the key from which kernels derive every user's random stream for one purpose and round.
 
-    If the problem holds a part of the people, each of them has the same stream as in the whole run.
+    If the problem holds only a part of the users, each of them has the same stream as in the whole run.
     """
     return make_stream(problem.seed, purpose, round_number, problem.first_user)

@@ -263,6 +263,10 @@ def _layout(one: Round, codes: Sequence[BlockCode], fraction: float) -> tuple[Co
 
 
 def even_work(starts: IntArray, n_tasks: int) -> IntArray:
-    """Return the borders that divide people into at most `n_tasks` tasks with about equal numbers of ratings."""
+    """Divide people into at most `n_tasks` tasks with about equal numbers of ratings.
+
+    Return the first person of each task, and at the end the number of people. The ratings of person i begin at
+    `starts[i]`.
+    """
     cuts = np.searchsorted(starts, starts[-1] * np.arange(1, n_tasks) / n_tasks)
     return np.unique(np.concatenate([[0], cuts, [len(starts) - 1]])).astype(np.int64)

@@ -52,7 +52,10 @@ class Codes(NamedTuple):
 
 
 class Table(NamedTuple):
-    """The arrays of the public table, and constants, from which the entries of a person's blocks are computed."""
+    """The arrays of the public table, and constants, from which the entries of a person's blocks are computed.
+
+    L is the length of a person's taste. A description is the vector of `blocks.describe`.
+    """
 
     offsets: FloatArray  # predicted rating of each item for an average taste, (n_items,)
     rows: FloatArray  # item rows x_j; a prediction is offset + x_jᵀ taste, (n_items, L)
@@ -61,10 +64,10 @@ class Table(NamedTuple):
     factor_weights: FloatArray  # factors of the rows of factor blocks, (n_items,)
     directions: FloatArray  # the factor block has the taste in these K directions, (L, K)
     description_centre: FloatArray  # mean of the descriptions, (n_columns + 1,)
-    description_map: FloatArray  # maps a description minus the mean to the vector of the audience block
+    description_map: FloatArray  # whitens: mapᵀ(description − mean), (n_columns + 1, n_audience)
     taste_columns: FloatArray  # public item columns that a person may like or dislike, (n_items, n_columns)
-    # Constants: profile_spread, profile_offset and usual_log_profile (arguments of `blocks.describe`); audience_limit
-    # and factor_limit (of `blocks.audience_scores` and `blocks.factor_scores`)
+    # Five constants: profile_spread, profile_offset and usual_log_profile, which are arguments of `blocks.describe`;
+    # audience_limit, of `blocks.audience_scores`; factor_limit, of `blocks.factor_scores`
     shape: FloatArray
 
 

@@ -84,10 +84,11 @@ def choose_both_ends(rated, partners, errors, is_rated, selected, selected_error
 
 @njit(inline="always")
 def choose_selected(user, rated, unrated, inputs, scratch):  # type: ignore[no-untyped-def]
-    """Draw the items to report and a partner of each; write items and errors to `scratch`; return their number.
+    """Draw the items to report and a partner of each; write items and errors to `scratch`; return the number of items.
 
-    The partner of a rated item is an unrated one, and the item's error is s of the pair. The partner of an unrated item
-    is a rated one, and the error is −s.
+    A pair of a rated and an unrated item has s = 1 / (1 + exp(score of the rated item − score of the unrated item)).
+    The partner of a rated item is unrated, and the item's error is s. The partner of an unrated item is rated, and the
+    item's error is −s.
     """
     given, is_rated = inputs.given, scratch.is_rated
     selected, errors, words = scratch.selected, scratch.selected_errors, scratch.words

@@ -132,16 +132,16 @@ class People:
 
 
 def in_threads(threads: ThreadPoolExecutor, work: Callable[[int, int, int], Value], borders: IntArray) -> list[Value]:
-    """Call work(part, first, stop) in threads for each part between two borders; return the results in order.
+    """Call work(index, first, stop) in threads for each range `first` … `stop` − 1 between two consecutive borders.
 
-    Kernels release the GIL, so that parts run in parallel. No call is still running when this function returns or
-    raises.
+    Return the results in the order of the ranges; `index` counts the ranges from 0. Kernels release the GIL, so that
+    calls run in parallel. No call is still running when this function returns or raises.
     """
-    parts = enumerate(pairwise(map(int, borders)))
-    running = [threads.submit(work, part, first, stop) for part, (first, stop) in parts]
+    ranges = enumerate(pairwise(map(int, borders)))
+    running = [threads.submit(work, index, first, stop) for index, (first, stop) in ranges]
     try:
-        return [part.result() for part in running]
+        return [call.result() for call in running]
     finally:
-        for part in running:
-            part.cancel()
+        for call in running:
+            call.cancel()
         wait(running)

@@ -32,7 +32,10 @@ _REST_BLOCK, _SUBSET_BLOCK = np.int64(2**30), np.int64(2**31)  # far beyond the 
 
 
 def threshold(probability: npt.ArrayLike) -> Any:
-    """Return a probability, or an array of them, times 2^53 as `uint64`, rounded up: no bit is flipped too rarely."""
+    """Return a probability, or each entry of an array of probabilities, times 2^53, as `uint64`.
+
+    The product is rounded up, so that no event is drawn with less than its probability.
+    """
     return np.ceil(np.multiply(probability, 2.0**BITS)).astype(np.uint64)
 
 

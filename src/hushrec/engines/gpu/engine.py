@@ -89,7 +89,10 @@ class GpuBatch:
         return np.asarray((self._reports / rounds_of_clients).cpu().double().numpy())
 
     def place_held_out(self, users: IntArray, items: IntArray, values: FloatArray, splits: Sequence[int]) -> HeldOut:
-        """Copy held-out ratings to the GPU: arrays `(n_splits, n_tests)`, and for each run the row that measures it."""
+        """Copy held-out ratings to the GPU.
+
+        `users`, `items` and `values` are `(n_splits, n_tests)`; run number b is measured on row `splits[b]`.
+        """
         who, what = (torch.as_tensor(one, device=self.device) for one in (users, items))
         return HeldOut(who, what, self._tensor(values), torch.tensor(splits, device=self.device))
 
@@ -103,9 +106,10 @@ class GpuBatch:
         return rating_errors(tests, self.user_vectors, self.item_vectors)
 
     def held_out_ranks(self, tests: HeldOut) -> IntArray:
-        """Return how each held-out item ranks among the user's items without training rating, `(n_runs, 3, n_tests)`.
+        """Count, for each held-out item, the user's other items without a training rating, `(n_runs, 3, n_tests)`.
 
-        The middle axis counts the other such items: those that score higher, those that score the same, and all.
+        The middle axis has three counts: items that score higher than the held-out item, items that score the same,
+        and all items.
         """
         found = [
             held_out_ranks(tests.users[split], tests.items[split], self._is_rated(run), *self._vectors(run))
@@ -292,7 +296,7 @@ class GpuBatch:
             self._values[number, users, items] = self._tensor(user_arrays.training_values(problem))
 
     def _place_vectors(self) -> None:
-        """Copy the initial vectors of each distinct seed to the GPU. Every engine starts from the same vectors."""
+        """Copy the initial vectors of every run to the GPU. They depend on the seed, not on the engine."""
         seeds = {problem.seed: problem for problem in self.problems}
         number = {seed: place for place, seed in enumerate(seeds)}
         chosen = torch.tensor([number[problem.seed] for problem in self.problems], device=self.device)

@@ -55,7 +55,7 @@ def place_profiles(problem: GradientProblem, device: torch.device) -> Profiles:
 
 @dataclass(frozen=True, eq=False)
 class Reports:
-    """The errors in all reports of a round: `errors[i]` is that of user `users[i]` for item `items[i]`."""
+    """The errors in all reports of a round: user `users[i]` reports `errors[i]` for item `items[i]`."""
 
     users: Tensor
     items: Tensor
@@ -65,7 +65,11 @@ class Reports:
 def own_pairs(
     profiles: Profiles, partners: Tensor, user_vectors: Tensor, item_vectors: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return the error s = 1 / (1 + exp(score difference)) of each pair, and each user's sum of s (v_j − v_j')."""
+    """Return the error s of each rating's pair, `(r,)`, and each user's sum of s (v_j − v_j'), `(n, k)`.
+
+    The pair of rating i is the rated item j = `profiles.items[i]` and its partner j' = `partners[i]`, with the item
+    vectors v_j and v_j'. Its error is s = 1 / (1 + exp(score of j − score of j')).
+    """
     differences = item_vectors[profiles.items] - item_vectors[partners]
     errors = torch.sigmoid(-(user_vectors[profiles.users] * differences).sum(-1))
     pull = torch.zeros_like(user_vectors).index_add_(0, profiles.users, errors[:, None] * differences)

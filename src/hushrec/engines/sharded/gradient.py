@@ -110,7 +110,11 @@ class ShardedGradientEngine(BlockEngine):
         return [self.crew.share(part) for part in np.split(array, self.borders[1:-1])]
 
     def _added_up(self, blocks: list[Any]) -> Rows:
-        """Return the sum over all blocks, in the order of the blocks and in the precision of engine `cpu`."""
+        """Return each item's sum of error times user vector over all blocks of users, `(n_items, width)`.
+
+        `blocks` has a reference to the sums of each block. They are added in this order and in the precision of engine
+        `cpu`.
+        """
         wide = isinstance(self.problem.model, FactorizationMachine)
         total: Rows = np.array(self.crew.get(blocks[0]), np.float64 if wide else np.float32)
         for block in blocks[1:]:
