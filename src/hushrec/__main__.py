@@ -1,4 +1,4 @@
-"""`python -m hushrec`."""
+"""Run the command `hushrec`, for `python -m hushrec`."""
 
 from hushrec.cli import main
 

@@ -27,7 +27,8 @@ def unpack_arrays(packed: bytes) -> dict[str, npt.NDArray[Any]]:
 class PublicRatings(NamedTuple):
     """Public ratings on the scale 1 to 5, for example of volunteers, critics or an open data set.
 
-    Person i rated `items[starts[i]:starts[i + 1]]`, ascending; items are positions in the catalogue.
+    `items` are positions in the catalogue, and `values` the rating of each. The ratings of person i are those from
+    `starts[i]` to `starts[i + 1]` (exclusive), in ascending order of items.
     """
 
     starts: IntArray

@@ -1,4 +1,7 @@
-"""The auditors of `hushrec audit`. A protocol declares its auditor; protocols that share one are audited together."""
+"""Auditors: the functions with which `hushrec audit` audits a protocol.
+
+Every protocol that can be audited names its auditor. Protocols with the same auditor can be audited in one call.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,15 +24,16 @@ ROUNDS = 100
 
 @dataclass(frozen=True)
 class Auditor:
-    """The functions with which `hushrec audit` audits protocols. Its table has a column for each protocol or budget.
+    """The functions with which `hushrec audit` audits protocols.
 
-    `choose` returns the settings of each column, from the model, the names of protocols, the options and the seed.
+    The command prints a table with one column for each audited protocol or budget. `choose(model, protocols, options,
+    seed)` returns the settings of each column.
     """
 
     choose: Callable[[str | None, list[str] | None, dict[str, Any], int], list[Settings]]
     audit: Callable[..., Audit]  # with the arguments of `audit.run.audit`
-    label: Callable[[Settings], str]  # the name of a column
-    steps: int  # of one column, for a progress bar
+    label: Callable[[Settings], str]  # returns the name of a column
+    steps: int  # number of steps of a column's progress bar
 
 
 def find_auditor(model: str | None, protocols: list[str] | None) -> Auditor:

@@ -2,8 +2,9 @@
 
 In the profiles of a few people, a coin decides for some of the ratings whether the rating moves to another item. If an
 attacker guesses more coins than an ε-private protocol allows, the protocol is not ε-private ([Steinke2023]). This ε
-compares two profiles that differ in one rating moved to another item. For selections, the protocol itself claims ε_P /
-h for such profiles, where h is the number of ratings.
+is for one rating moved to another item. Under `sdcf`, the selections of all rounds cost at most ε_P for a whole
+profile. For one rating moved, the protocol therefore claims ε_P / h, where h is the profile cap or, without a cap, the
+number of ratings.
 """
 
 from dataclasses import dataclass, field, replace
@@ -93,7 +94,10 @@ def judge_canaries(
 
 
 def claimed(protocol: GradientProtocol, n_rated: int, n_rounds: int) -> str:
-    """Return in words what the protocol claims for one rating moved to another item, given `n_rated` ratings in all."""
+    """Return a text with the ε that the protocol claims for one rating moved to another item, or that it claims none.
+
+    `n_rated` is the person's number of ratings, and `n_rounds` the number of rounds of the run.
+    """
     selection = protocol.selection
     if selection is not None:
         spent = min(n_rounds * selection.epsilon_i, selection.epsilon_p)

@@ -66,7 +66,10 @@ def _normal(x: FloatArray, mean: float, deviation: FloatArray | float) -> FloatA
 
 
 def fit_laws(parts: tuple[ReportParts, ...], epsilon_g: float) -> list[ErrorLaw]:
-    """Return one `ErrorLaw` per report of a person, fitted to a block of reports (`growing_blocks`) at a time."""
+    """Return an `ErrorLaw` for each report of one person, in the order of the reports.
+
+    The reports are split into blocks by `growing_blocks`. All reports of a block have the same law, fitted to them.
+    """
     laws: list[ErrorLaw] = []
     guess: ErrorLaw | None = None
     for block in reversed(growing_blocks(len(parts))):

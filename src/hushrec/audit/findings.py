@@ -54,7 +54,10 @@ class Subject:
         return Finding(**vars(self), metric=metric, value=value, **more)
 
     def mean(self, metric: str, per_person: FloatArray, chance: Any, *, rng: np.random.Generator) -> Finding:
-        """Return a finding about a mean over people, with its bootstrap confidence interval."""
+        """Return a finding about the mean of `per_person`, with its bootstrap confidence interval.
+
+        `chance` is the mean for guesses without the attack.
+        """
         interval = mean_interval(per_person, rng=rng)
         return self.finding(metric, float(per_person.mean()), interval=interval, chance=float(chance))
 
@@ -95,7 +98,10 @@ WORST_BY = {
 
 
 def worst(findings: list[Finding], protocol: str, target: str) -> Finding | None:
-    """Return the finding of the most successful attack on a protocol and target, or None without such a finding."""
+    """Return the finding of the most successful attack on a protocol and target; None if there is no such finding.
+
+    It is the finding with the largest value of the target's metric in `WORST_BY`.
+    """
     of_target = [
         one for one in findings if (one.protocol, one.target) == (protocol, target) and one.metric in WORST_BY[target]
     ]

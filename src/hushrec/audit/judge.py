@@ -1,4 +1,4 @@
-"""Score attacks by comparing their guesses with the truth."""
+"""Score attacks by comparing their guesses with the victims' private data (`Truth`)."""
 
 from dataclasses import replace
 
@@ -57,10 +57,11 @@ def mean_roc(scores: FloatArray, rated: BoolArray) -> FloatArray:
 def _value(
     subject: Subject, score: ValueScore, guess: FloatArray, truth: Truth, rng: np.random.Generator
 ) -> list[Finding]:
-    """Return a finding on the values of all ratings: the fraction that the attack recovers exactly.
+    """Return a finding on guessed ratings: the fraction of a person's ratings guessed exactly, averaged over people.
 
-    On a continuous scale it is the fraction of error removed (see `value_scores`). If some ratings were not reported, a
-    second finding is about the reported ones only.
+    On a continuous scale, it is instead the fraction by which the guesses reduce the error of a blind guess
+    (`ValueScore.share`). If the attack guesses only some ratings (`guess` is NaN for the others), a second finding is
+    about those only.
     """
     reported = truth.rated & ~np.isnan(guess)
     asked = {score.metric: truth.rated}
@@ -77,7 +78,11 @@ def _value(
 
 
 def _model(subject: Subject, guess: FloatArray, truth: Truth, rng: np.random.Generator) -> list[Finding]:
-    """Return two findings: the mean |cosine| of guessed and true user vectors, and the overlap of top-ten lists."""
+    """Return two findings on guessed user vectors, averaged over people.
+
+    They are the |cosine| of the angle between the guessed and the true vector, and the fraction of items that the top
+    ten of both vectors have in common.
+    """
     other_people = np.roll(truth.user_vectors, 1, axis=0)
     cosines, blind = (abs_cosines(vectors, truth.user_vectors) for vectors in (guess, other_people))
     found, own, others = (top_items(vectors, truth) for vectors in (guess, truth.user_vectors, other_people))

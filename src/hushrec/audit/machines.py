@@ -5,9 +5,9 @@ itself. Without the prior term, a report is the matrix X = e (1, u)ᵀ + noise, 
 vector of X, divided by its first entry, is (1, u), which gives e. Every rating then follows up to the person's bias w,
 because r = e + w + x_j · (1, u), where the row x_j of item j is public.
 
-In each round the bias moves by a multiple of the mean error over all rated items. Protocols `plain` and `isgld` report
-all of these errors, so the attack can add up the moves from the first round on. Of the biases close to this sum, the
-attack chooses the one that brings the ratings closest to the levels that people can give.
+In each round the bias changes by a multiple of the mean error over all rated items. Protocols `plain` and `isgld`
+report all of these errors, so the attack can add up the changes from the first round on. Of the biases close
+to this sum, the attack chooses the one that brings the ratings closest to the values that people can give.
 """
 
 from collections.abc import Sequence
@@ -33,8 +33,8 @@ from hushrec.simulation.settings import Settings
 PEOPLE = 50  # largest number of people to attack by default
 SURE = 20.0  # log odds of the item with the largest error of a person
 RECENT = 60  # number of last reports that share one direction, over which ratings are averaged
-BIASES = np.linspace(-0.5, 0.5, 201)  # candidates for the bias, relative to the sum of its moves
-WIDE = np.linspace(-2.5, 2.5, 1001)  # candidates for a bias whose moves are not known
+BIASES = np.linspace(-0.5, 0.5, 201)  # candidates for the bias, relative to the sum of its changes
+WIDE = np.linspace(-2.5, 2.5, 1001)  # candidates for a bias whose changes are not known
 
 
 class MachineParts(NamedTuple):
@@ -48,10 +48,13 @@ class MachineParts(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class MachineReading:
-    """What an attack recovers from all reports of one person: ratings, mean |error| of each item, and taste vector."""
+    """What an attack recovers about one person: ratings, mean |error| of each item, and taste vector u.
 
-    ratings: FloatArray = field(repr=False)  # (n_items,), NaN for items that were not reported
-    sizes: FloatArray = field(repr=False)  # mean |e| of each item over its reports; 0 for items without a report
+    The attack uses the last report or, if devices select items at random, the last `RECENT` reports.
+    """
+
+    ratings: FloatArray = field(repr=False)  # (n_items,), NaN for items not in these reports
+    sizes: FloatArray = field(repr=False)  # (n_items,), mean |error|; 0 for items not in these reports
     taste: FloatArray = field(repr=False)  # u
 
 
@@ -85,9 +88,9 @@ def read_reports(
     """Return the ratings, the mean |error| of each item and the taste vector that one person's reports reveal.
 
     `levels` holds the ratings that people can give. Set `follows_bias` if every report holds all rated items. The
-    attack then adds up the moves of the person's bias and reads the last report. Otherwise a report holds a few rated
-    items among fake ones, and the attack reads the last reports (`RECENT` of them) together, along one common
-    direction.
+    attack then takes the errors from the last report, and estimates the person's bias from the earlier reports.
+    Otherwise a report holds a few rated and many unrated items. The attack then averages over the last `RECENT`
+    reports, for which it assumes the same taste vector.
     """
     pairs = list(zip(announcements, reports, strict=True))
     direction = None if follows_bias else pooled(pairs[-RECENT:])
@@ -112,7 +115,10 @@ def pooled(pairs: Sequence[tuple[ItemVectors, MaybeReport]]) -> FloatArray | Non
 
 
 def followed_bias(seen: Sequence[tuple[ItemVectors, MachineParts]]) -> float:
-    """Return the person's bias after the rounds of `seen`: the sum of step size × data weight × mean error."""
+    """Return the person's bias after some rounds: the sum over rounds of step size × data weight × mean error.
+
+    `seen` holds, for each round from the first on, the announcement and what the attack recovered from the report.
+    """
     return sum(
         announcement.terms.step_size(announcement.round_number)
         * announcement.terms.data_weight
@@ -146,7 +152,10 @@ def likely_bias(values: FloatArray, sizes: FloatArray, near: float, levels: Rati
 
 
 def audit_machines(ratings: Ratings, settings: list[Settings], *, n_victims: int | None = None) -> Audit:
-    """Return the audit of model `fm` under each of `settings`; by default 50 people, or half of all, are attacked."""
+    """Return the audit of model `fm` under each of `settings`.
+
+    `n_victims` is the number of people to attack, by default 50 but at most half of all people.
+    """
     findings: list[Finding] = []
     for chosen in settings:
         problem = task_problem(chosen.make_task(ratings), chosen)

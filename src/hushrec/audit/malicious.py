@@ -37,7 +37,7 @@ def all_zero(terms: Terms, seen: Trace, rng: np.random.Generator) -> FloatArray:
 
 
 def tiny_rows(terms: Terms, seen: Trace, rng: np.random.Generator) -> FloatArray:
-    """Return random directions with nearly the smallest norm that devices accept."""
+    """Return rows with random directions and nearly the smallest norm that devices accept."""
     return _unit_rows(rng.standard_normal((terms.n_items, terms.n_factors))) * (SMALLEST_ITEM_NORM * 1.01)
 
 
@@ -72,7 +72,11 @@ def _unit_rows(rows: FloatArray) -> FloatArray:
 def attack_devices(
     problem: GradientProblem, observation: Observation, victims: IntArray, *, rounds: int, rng: np.random.Generator
 ) -> list[Finding]:
-    """Return one finding per crafted table: how much of the victims' ratings it reveals in `rounds` rounds."""
+    """Return one finding per entry of `CRAFTED`: how well a server with such tables recovers the victims' ratings.
+
+    The server publishes the tables for `rounds` rounds. The metric is that of `ValueScore`, such as the fraction of
+    ratings that are guessed exactly.
+    """
     score, rounds = ValueScore.on(problem.values, observation.levels), min(rounds, problem.terms.max_rounds)
     findings = []
     for name, craft in CRAFTED.items():

@@ -44,10 +44,11 @@ class Attack(Protocol):
 
 
 class OnRuns:
-    """The base class of attacks that apply to the runs of some models and protocols; by default, to all."""
+    """The base class of attacks that apply only to some models and protocols; by default, an attack applies to all."""
 
-    models: ClassVar[tuple[str, ...]] = ()  # empty for every model
-    selects: ClassVar[bool | None] = None  # whether the protocol must select items at random; None for both
+    models: ClassVar[tuple[str, ...]] = ()  # the models that the attack applies to; empty for all
+    # True: the attack needs a protocol that selects the reported items at random. False: it needs one that does not.
+    selects: ClassVar[bool | None] = None  # None: the attack applies to every protocol
 
     def applies_to(self, observation: Observation) -> bool:
         selects = observation.protocol.selection is not None

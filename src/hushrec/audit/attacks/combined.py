@@ -1,4 +1,7 @@
-"""Attacks that combine another attack on the rated items with a prior, or restrict it to items never reported."""
+"""Attacks on existence (which items are rated) that extend another such attack.
+
+They add a prior for each item to the other attack's scores, or keep only its scores of items never reported.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -100,8 +100,9 @@ class ErrorLikelihood(OfErrors):
 
 @dataclass(frozen=True)
 class AveragedErrors(OfErrors):
-    """An attack for strong noise: it projects an item's gradients on one direction and averages them over all rounds.
+    """An attack for strong noise: it averages an item's amplitudes over all rounds.
 
+    An amplitude is the gradient's component along the direction of the user vector, estimated once from many reports.
     Real errors have a mean that remains in the average, while noise and fake errors average out. For an average a of
     variance s², the score is a²/(2s²) − 1. The 1 is subtracted because noise alone makes a²/(2s²) positive.
     """
@@ -137,7 +138,11 @@ class ConsistentRatings(OfErrors):
 
 @dataclass(frozen=True)
 class StepsOfTheVector(OfErrors):
-    """An attack like `ConsistentRatings` that also scores items never reported, by how the user vector moves."""
+    """An attack like `ConsistentRatings` that also scores items never reported.
+
+    A device learns from all its ratings, so the changes of its user vector between rounds also reveal ratings that it
+    never reports (see `audit.own_steps`).
+    """
 
     name: str = "consistent ratings and steps"
     claim: str = "a rating that is not reported leaves no trace"
@@ -174,8 +179,9 @@ class OppositeDirections(Existence):
 class PartnersOfPairs(Existence):
     """An attack like `OppositeDirections` that also scores items never reported.
 
-    Model `bpr` learns from pairs of a rated and an unrated item. The gradient of the unrated item reveals the score of
-    the rated item of its pair, which need not be reported itself (see `audit.partners`).
+    Model `bpr` learns from pairs of a rated and an unrated item. The gradient of the unrated item reveals the score
+    that the model gives to the rated item, and thus which item it may be, even if it is never reported (see
+    `audit.partners`).
     """
 
     models = ("bpr",)

@@ -27,7 +27,11 @@ class LinkRounds:
         return observation.n_victims > 1 and all(len(trace.parts) > 1 for trace in observation.traces)
 
     def scores(self, observation: Observation) -> FloatArray:
-        """Return the score of each person's last report (row) against each person's last but one (column)."""
+        """Return the evidence that two reports come from the same person, `(n_victims, n_victims)`.
+
+        A row is a person's last report, and a column is a person's last report but one. An entry is a log-likelihood
+        ratio.
+        """
         later, earlier = ([trace.parts[-back] for trace in observation.traces] for back in (1, 2))
         return np.array([[_same_direction(a, b) + _same_bits(a, b, observation) for b in earlier] for a in later])
 
@@ -49,7 +53,11 @@ class LinkEnrolments:
     claim: str = "none: new bits cost the budget again; that nobody can link the two enrolments is not claimed"
 
     def scores(self, before: Observation, after: Observation) -> FloatArray:
-        """Return the log-likelihood ratio that a new device (row) and one that left (column) have the same owner."""
+        """Return the log-likelihood ratio that two devices have the same owner, `(n_victims, n_victims)`.
+
+        A row is a device of `after`, the observation of the second enrolment. A column is a device of `before`, the
+        observation of the first.
+        """
         odds = before.popularity_odds
         known = [_evidence(seen) for seen in (after, before)]
         singles = [np.logaddexp(one + odds, 0.0).sum(axis=1) for one in known]

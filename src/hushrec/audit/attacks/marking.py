@@ -1,10 +1,10 @@
 """The marking attack: a malicious server gives items special vectors and sees along which ones a user vector moves.
 
-A device learns from *all* its ratings, reported or not: its user vector u becomes u + η N mean(e v), the mean over
-rated items of error times item vector. The server gives a few items vectors (marks) that are orthogonal to u and to
-each other. The direction of the next report then reveals along which marks u has moved. These are the marks of the
-rated items, and u moves along each in proportion to the rating. Permanent bits do not protect against this attack,
-because the marked items need not be reported.
+A device learns from *all* its ratings, reported or not: its user vector u becomes u + step × mean(e v), where the mean
+is over rated items, e is the error of an item and v its vector. The server gives a few items vectors (marks) that are
+orthogonal to u and to each other. The direction of the next report then reveals along which marks u has moved. These
+are the marks of the rated items, and u moves along each in proportion to the rating. Permanent bits do not protect
+against this attack, because the marked items need not be reported.
 """
 
 import math
@@ -62,7 +62,10 @@ class MarkingServer:
         return ItemVectors(self.terms, round_number, table)
 
     def receive(self, announcement: ItemVectors, report: MaybeReport) -> None:
-        """Take one report; in odd rounds, measure how far the user vector moved along the previous round's marks."""
+        """Take a device's report on an announcement of this server, or None if the device sent nothing.
+
+        From the report of an odd round, measure how far the user vector moved along the previous round's marks.
+        """
         if report is None or announcement.round_number % 2 == 0:
             return
         part = take_apart(announcement, report, self._seen.direction)
@@ -75,7 +78,11 @@ class MarkingServer:
         self._known = [self._known[-1], part.direction]
 
     def ratings(self, levels: RatingLevels) -> FloatArray:
-        """Return the ratings of the items whose marks were seen, scaled so that they fit `levels`; NaN for others."""
+        """Return the recovered ratings, `(n_items,)`; NaN for items that do not count as rated.
+
+        An item counts as rated if the user vector clearly moved along its mark. The moves give the ratings up to a
+        common factor, which is chosen so that the ratings fit `levels`, the values that a rating can take.
+        """
         found = np.where(self.scores > SURE, self.pulls, np.nan)
         if np.isnan(found).all():
             return found

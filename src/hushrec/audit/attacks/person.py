@@ -24,14 +24,20 @@ class PersonFromReports:
     claim: str = "none: what ratings say of their owner is not covered"
 
     def kernel(self, observation: Observation) -> FloatArray:
-        """Return the similarity of all pairs of people, `(n_sample, n_sample)`, by which items they rated and how."""
+        """Return the similarity of all pairs of people of the sample, by which items they rated and how.
+
+        The sample is the people whose attributes are guessed or known; the shape is `(n_sample, n_sample)`.
+        """
         seen = observation.sample_estimates
         length = np.sqrt(seen.rated.sum(axis=1, keepdims=True)) + np.float32(1e-9)
         return np.asarray(alike(seen.rated / length) + WEIGHT_OF_PULLS * alike(seen.pulls))
 
 
 def alike(table: Table) -> FloatArray:
-    """Return the scalar products of all pairs of rows (people), centred, and scaled so that the diagonal has mean 1."""
+    """Return the similarity of all pairs of people, `(n_people, n_people)`; `table` has one row per person.
+
+    It is the scalar product of their rows after the mean row is subtracted, scaled so that the diagonal has mean 1.
+    """
     centered = (table - table.mean(axis=0)).astype(np.float64)
     products = centered @ centered.T
     return np.asarray(products / max(float(np.trace(products)) / len(products), 1e-12))

@@ -63,7 +63,10 @@ class GridRatings(AllReports):
 
 @dataclass(frozen=True)
 class GuessedByTaste(GridRatings):
-    """An attack like `GridRatings`, which guesses items never reported as the recovered user vector predicts them."""
+    """An attack like `GridRatings` that also guesses ratings of items never reported.
+
+    It recovers the user vector from the reports, and guesses the ratings that this vector predicts.
+    """
 
     name: str = "consistent ratings, the rest by taste"
 

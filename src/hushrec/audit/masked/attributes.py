@@ -1,4 +1,7 @@
-"""Attacks that guess people's attributes (gender, age, occupation) from sums, or their number of ratings by timing."""
+"""Two attacks: one guesses people's gender, age and occupation from sums, the other their number of ratings.
+
+The second uses the time that a device needs to compute its tables.
+"""
 
 import numpy as np
 

@@ -37,7 +37,10 @@ STEPS: tuple[tuple[str, Callable[[Watched], list[Finding]]], ...] = (
 
 
 def attack_masked(column: Column, progress: Progress = silent) -> Outcome:
-    """Train with one budget and attack the run; return the findings, and other entries of the record of this run."""
+    """Train with one budget and attack the run; return the findings, and a dictionary about the run for the record.
+
+    The dictionary holds the budget, contradicted claims, test metrics and baselines, and numbers of rare items.
+    """
     ratings, settings, n_victims, people, clock = column
     label, steps = label_of(settings), len(STEPS) + 1
     progress(label, "training", 0, steps)

@@ -100,7 +100,7 @@ def strip_table(cohort: SeenCohort, victim: int, helpers: Collection[int]) -> Ta
 
 
 def attack_with_helpers(run: Watched, scene: Scene) -> list[Finding]:
-    """Return the findings of attacks by a server that colludes with c_max devices, or with all but one."""
+    """Return the findings of attacks by a server that colludes with `scene.most_corrupt` devices or all but one."""
     everybody, most_corrupt = range(len(scene.own_tables)), scene.most_corrupt
     helpers, honest = everybody[:most_corrupt], everybody[most_corrupt:]
     few = [strip_table(scene.cohort, victim, helpers) for victim in honest]

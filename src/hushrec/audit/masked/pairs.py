@@ -1,4 +1,8 @@
-"""Lower bounds on ε, to compare with the claimed ε: how well the sums of a run distinguish two inputs of a device."""
+"""Lower bounds on ε, from how well an attacker distinguishes two inputs of a device by the sums of a run.
+
+Two inputs are for example a profile and no ratings, or two profiles that differ in one rating. If a lower bound is
+above the claimed ε, the claim is false.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -43,8 +47,8 @@ def tell_pair(
     """Return lower bounds on ε, and a measured μ, for two inputs of a device whose tables differ by `difference`.
 
     `seen` is the run whose sums are attacked: `run.seen`, or a copy with other public tables or encodings. `name` is
-    the name of the attack, `part` the number of the random generator (`Watched.draws`), and `unit` the unit of the
-    claim. `more` holds arguments of `trials.draw_scores`.
+    the name of the attack, and `unit` the unit of the claim. `part` is a number that seeds the random draws
+    (`Watched.draws`). `more` holds arguments of `trials.draw_scores`.
     """
     scores = trials.draw_scores(seen, difference, rng=run.draws(part), **more)
     delta, name = run.budget["delta"], f"{name}, {trials.TRIALS:,} runs"

@@ -48,7 +48,7 @@ def _existence(run: Watched) -> list[Finding]:
 
 
 def truth_of(run: Watched) -> Truth:
-    """Return the victims' ratings, which only the scoring of attacks uses; the vectors in the result are empty."""
+    """Return the victims' ratings, for scoring attacks. `user_vectors` and `item_vectors` of the result are empty."""
     ratings = rating_matrix(run.problem, run.victims)
     nothing = np.zeros((len(run.victims), 0))
     return Truth(~np.isnan(ratings), ratings, nothing, nothing)

@@ -47,7 +47,10 @@ class PoisonedEngine(CpuMaskedEngine):
         return codes
 
     def passes(self, one: Round, totals: list[Table]) -> bool:
-        """Return whether the server accepts the sums as plausible, by their size and given the earlier rounds."""
+        """Return whether the sums pass the server's checks: their norm, and their size given the earlier rounds.
+
+        `totals` holds the sum of each block of round `one`.
+        """
         devices = self.problem.n_users
         if not all(is_plausible(code, total, devices) for code, total in zip(self.codes, totals, strict=True)):
             return False
@@ -67,9 +70,9 @@ class Promotion:
 
     run: Watched = field(repr=False)
     liars: IntArray = field(repr=False)  # the promoters
-    honest: IntArray = field(repr=False)
-    target: int  # the item
-    # Whether tables that promoters write themselves also raise the item's count, which helps its rank, not its rating.
+    honest: IntArray = field(repr=False)  # the people for whom the recommendations are measured
+    target: int  # the promoted item
+    # Whether promoters who write their own tables also raise the item's count, which affects its rank, not its rating.
     counts: bool = True
 
     def train(self, write: Write) -> Predictor:

@@ -37,10 +37,10 @@ def left_of(run: SeenRun, tables: PersonTables, *, rng: np.random.Generator) -> 
 def item_scores(blocks: Sequence[SeenBlock], left: Left, usual_count: float) -> FloatArray:
     """Return, for every item of the catalogue, the log-likelihood ratio of "this person rated it" to "did not".
 
-    Let C be the clip of a block and h the person's number of ratings; the attacker does not know h and uses
-    `usual_count`. The likelihood assumes that an unrated item leaves only noise, that a rated item has the entry min(1,
-    C/√h) in the block of counts, and that in a block with a row of k entries per item each entry of its row has a
-    variance of about C²/(hk).
+    Let C be the clip of a block and h = `usual_count`, in place of the person's number of ratings, which the attacker
+    does not know. The likelihood assumes for an unrated item that its entries are only noise. For a rated item, it
+    assumes the entry min(1, C/√h) in the block of counts. In other item blocks, whose rows have k entries, it assumes
+    entries with mean 0 and variance C²/(hk). Noise is added to both.
     """
     found: FloatArray | float = 0.0
     for block, numbers in zip(blocks, left, strict=True):
@@ -74,7 +74,10 @@ def index_of(blocks: Sequence[SeenBlock], name: str) -> int:
 
 
 def read_count(blocks: Sequence[SeenBlock], left: Left, popularity: FloatArray) -> float:
-    """Return a number that increases with the person's number of ratings: the block of counts times item popularity."""
+    """Return a noisy number that is higher for people with more ratings.
+
+    It is the scalar product of the person's block of counts, as `left` has it, and `popularity`, a number per item.
+    """
     return float(left[index_of(blocks, COUNTS)] @ popularity)
 
 
@@ -107,7 +110,8 @@ def level_tables(
 def level_prior(ratings: FloatArray, levels: RatingLevels) -> FloatArray:
     """Return the prior probability of each value in `levels` for a rating of one item, from other people's `ratings`.
 
-    The expected frequencies `levels.shares` count as much as two ratings.
+    The probabilities are the frequencies in `ratings`, smoothed by two pseudo-ratings with the frequencies
+    `levels.shares`.
     """
     counts = np.bincount(levels.indices(ratings), minlength=len(levels)) if len(ratings) else np.zeros(len(levels))
     return np.asarray((counts + 2 * levels.shares) / (counts.sum() + 2))
