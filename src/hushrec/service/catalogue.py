@@ -45,7 +45,7 @@ def read_entries(connection: sa.Connection, first: int) -> list[Entry]:
 
 
 def changed_titles(connection: sa.Connection, ids: list[str], titles: list[str]) -> int:
-    """Return the number of items whose given title differs from the stored one."""
+    """Return how many of the items have another title in the database; items that are not stored do not count."""
     known = {row.id: row.title for row in connection.execute(sa.select(items.c.id, items.c.title))}
     return sum(known.get(name, title) != title for name, title in zip(ids, titles, strict=True))
 

@@ -26,7 +26,10 @@ _CLOCK_SKEW = datetime.timedelta(hours=1)
 
 
 def check_certificate(certificate: Path, key: Path) -> str | None:
-    """Check that the files are a valid certificate and its key; return a warning if the certificate expires soon."""
+    """Check that the files hold a valid certificate and its key; raise `ParameterError` if they do not.
+
+    Return a warning if the certificate expires in less than `WARNING_DAYS` days, else None.
+    """
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
         until = x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_after_utc
@@ -44,10 +47,11 @@ def check_certificate(certificate: Path, key: Path) -> str | None:
 
 
 def self_signed(folder: Path, names: Sequence[str]) -> tuple[Path, Path, Path]:
-    """Sign a fresh certificate for these names; return the paths of the authority, the certificate and its key.
+    """Write a fresh certificate and its key into `folder`, for a server with these host names and addresses.
 
-    The authority is made once. If its files are damaged or one is missing, this fails, because devices that trust the
-    old authority would refuse a new one.
+    Return the paths of the authority, the certificate and its key. If `folder` has no authority, one is made. If the
+    authority's files are damaged or one is missing, raise `ParameterError`, because devices that trust the old
+    authority would refuse a new one.
     """
     authority, authority_key = folder / "certificate.pem", folder / "certificate-key.pem"
     if not authority.exists() and not authority_key.exists():
@@ -60,9 +64,9 @@ def self_signed(folder: Path, names: Sequence[str]) -> tuple[Path, Path, Path]:
             raise ValueError
     except (OSError, ValueError):
         raise ParameterError(
-            f"{authority} and {authority_key} must be the authority that devices trust, but they are damaged or do not"
-            " belong together. Restore both files from a backup; or remove both, and give every device the new"
-            " authority with --ca."
+            f"{authority} and {authority_key} must be the authority that devices trust, but one is missing or"
+            " damaged, or they do not belong together. Restore both files from a backup; or remove both, and give every"
+            " device the new authority with --ca."
         ) from None
     if issuer.not_valid_after_utc <= _now():
         raise ParameterError(
@@ -82,7 +86,8 @@ def self_signed(folder: Path, names: Sequence[str]) -> tuple[Path, Path, Path]:
 def certified_names(host: str, extra: Sequence[str] = ()) -> list[str]:
     """Return the names and addresses under which devices may reach a server that binds to `host`.
 
-    A server that binds to every address (0.0.0.0 or ::) is reached under this machine's name and addresses.
+    They are `localhost`, 127.0.0.1, the `extra` names that the operator gives, and `host`. If `host` means every
+    address (0.0.0.0 or ::), this machine's name and addresses take its place.
     """
     names = ["localhost", "127.0.0.1", *extra]
     try:
@@ -116,9 +121,10 @@ def _issue(
     key: Path,
     issuer: tuple[x509.Certificate, ec.EllipticCurvePrivateKey] | None = None,
 ) -> None:
-    """Generate a key; write it, and a certificate signed by `issuer` (certificate, key), or else by the key itself.
+    """Generate a key, and write it to the path `key`. Write its certificate to the path `certificate`.
 
-    `extensions` are pairs (extension, whether it is critical).
+    The certificate is for the common name `name` and valid for `days` days. `issuer`, a pair (certificate, key), signs
+    it; if `issuer` is None, the new key does. `extensions` are pairs (extension, whether it is critical).
     """
     secret = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])

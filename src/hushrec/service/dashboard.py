@@ -44,7 +44,7 @@ class Dashboard:
         self._latest: tuple[float, dict[str, Any]] = (-TICK_SECONDS, {})
 
     def fixed(self) -> dict[str, Any]:
-        """Return the facts that do not change while the server runs: protocol, model, versions, database."""
+        """Return the facts that a page gets once, when it connects, such as protocol, model, versions and database."""
         rounds = self._rounds
         offer = rounds.offer
         knowledge = find_protocol(offer.protocol).knowledge
@@ -62,7 +62,7 @@ class Dashboard:
         }
 
     def now(self) -> dict[str, Any]:
-        """Return the current state of the run, computed at most every `TICK_SECONDS` for all pages together."""
+        """Return the current state of the run; all pages share one result, which is at most `TICK_SECONDS` old."""
         time_now = time.monotonic()
         if time_now - self._latest[0] >= TICK_SECONDS:
             self._latest = time_now, self._make_now()
@@ -92,7 +92,10 @@ class Dashboard:
         }
 
     async def events(self) -> AsyncIterator[str]:
-        """Yield server-sent events: `fixed` first, then `now` whenever the state changes and every few seconds."""
+        """Yield server-sent events: `fixed` once, then `now` whenever the state has changed.
+
+        If the state does not change, `now` is sent again after `BEAT_SECONDS`.
+        """
         self.watchers += 1
         try:
             yield _event("fixed", self.fixed())
@@ -111,8 +114,8 @@ class Dashboard:
     async def past(self, after: int) -> dict[str, Any]:
         """Return the closed rounds with a number above `after`, and facts about the run so far.
 
-        The facts are the number of devices by state, the bytes of all reports, and the items whose numbers changed
-        most in the latest closed round.
+        The facts are the number of devices by state, the total bytes of the reports in the last attempts of all closed
+        rounds, and the items whose rows of the public table changed most in the latest closed round.
         """
 
         def read(connection: sa.Connection) -> dict[str, Any]:

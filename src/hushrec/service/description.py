@@ -1,4 +1,4 @@
-"""What the OpenAPI description says of routes: signatures and tokens, binary bodies, and the form of refusals."""
+"""Parts of the OpenAPI description that routes share: authentication, binary bodies, and the form of refusals."""
 
 from typing import Any
 
@@ -30,5 +30,5 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def takes_binary(description: str) -> dict[str, Any]:
-    """Return the OpenAPI entry for a binary request body."""
+    """Return the OpenAPI entry of a route with a binary request body; `description` says what the body holds."""
     return {"requestBody": {"required": True, "description": description, "content": BINARY}}

@@ -20,15 +20,12 @@ COLUMNS = ("round", "closed_at", "reports", "devices", "bytes", "seconds", "late
 
 @dataclass(frozen=True)
 class ClosedRound:
-    """A closed round, as the history records it.
-
-    `seconds` is the duration of its last phase. `asked` counts the devices that could report in its last attempt.
-    """
+    """A closed round, as the history records it."""
 
     number: int
-    seconds: float
-    asked: int  # devices that could have reported in the last attempt
-    n_items: int
+    seconds: float  # duration of the last phase
+    asked: int  # number of devices that could have reported in the last attempt
+    n_items: int  # items of the round
     latencies: list[float]  # seconds from request to receipt, of the reports that `Monitor` timed
 
 
@@ -79,7 +76,8 @@ def _most_moved_items(n_items: int, before: Arrays, after: Arrays) -> list[tuple
 def read_rounds(connection: sa.Connection, after: int) -> dict[str, list[Any]]:
     """Return the closed rounds with a number above `after`, as one list per column of `COLUMNS`.
 
-    A value is None where an older version of the server did not store it.
+    Rounds are in ascending order. A value is None where an older version of the server did not store it, and a latency
+    also where no report was timed.
     """
     both = rounds.outerjoin(history, history.c.round == rounds.c.round)
     table = {**history.c, **rounds.c}
@@ -89,7 +87,10 @@ def read_rounds(connection: sa.Connection, after: int) -> dict[str, list[Any]]:
 
 
 def read_most_moved(connection: sa.Connection) -> list[dict[str, Any]]:
-    """Return titles and distances of the items that changed most in the latest closed round."""
+    """Return `title` and `distance` of the items that changed most in the latest closed round, the largest first.
+
+    The distance is the Euclidean distance between an item's rows of the public table before and after the round.
+    """
     query = sa.select(history.c.most_moved).order_by(history.c.round.desc()).limit(1)
     found: list[tuple[int, float]] = json.loads(connection.execute(query).scalar() or "[]")
     named = sa.select(items.c.position, items.c.title).where(items.c.position.in_([item for item, _ in found]))

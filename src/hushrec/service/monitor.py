@@ -72,7 +72,10 @@ class Monitor:
 
     @property
     def latencies(self) -> list[float]:
-        """Seconds from request to receipt of the reports that this process received since it last closed a round."""
+        """Seconds from request to receipt, for each report that this process received since it last closed a round.
+
+        At most the last `_MOST_TIMED` reports are included.
+        """
         return list(self._since_close)
 
     def round_closed(self, round_number: int, reports: int, seconds: float) -> None:

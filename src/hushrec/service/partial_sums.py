@@ -22,9 +22,10 @@ Sums = Sequence[tuple[Sequence[str], WordArray]]  # ids of the devices, partial 
 
 
 def add_to_partial_sums(connection: sa.Connection, worker: str, new: Sequence[NewReport]) -> None:
-    """Add newly stored reports to the partial sums of `worker`, the id of this process.
+    """Add newly stored reports of one phase to the partial sums of this process, whose id is `worker`.
 
-    A report whose `addend` is None does not belong to a sum and is skipped: `read_given` reads it from its own row.
+    A worker has one partial sum for each cohort. A report whose `addend` is None is skipped, because it is not a table
+    to add; `read_given` reads it from its own row.
     """
     numbered: dict[int, list[tuple[str, WordArray]]] = {}
     for report in new:
@@ -54,9 +55,10 @@ def _add(
 
 
 def read_given(connection: sa.Connection, address: Address) -> tuple[Reports, Sums]:
-    """Return the reports of one phase: those that must be read one by one, and the partial sums of all others.
+    """Return all reports of one phase, in two parts: single reports, and partial sums of the remaining reports.
 
-    A partial sum that contains the report of a revoked device is left out, and its other reports are read one by one.
+    Single reports are (device id, message) in the order of ids; a partial sum has the ids of its devices. A partial sum
+    that contains the report of a revoked device is not returned. Its other reports are returned as single reports.
     """
     names, covered, sums = set(read_names(connection, address)), set[str](), []
     for row in connection.execute(sa.select(parts).where(at(address, parts)).order_by(parts.c.number, parts.c.worker)):

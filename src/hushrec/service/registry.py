@@ -39,12 +39,12 @@ class Device:
     """The server's record of one device. A new record is empty until `renew` fills it from the device's row."""
 
     id: str
-    bucket: Bucket = field(repr=False)
+    bucket: Bucket = field(repr=False)  # limits the rate of the device's requests to this worker
     key_bytes: bytes = field(default=b"", repr=False)
     public_key: Ed25519PublicKey = field(init=False, repr=False)
     state: str = ""  # ACTIVE, LEFT, REVOKED, or ASKED: took part in the previous run, has not yet agreed to this one
     first_round: int = 0  # the first round in which the device may report
-    last_report: LastReport = NO_REPORT
+    last_report: LastReport = NO_REPORT  # round, attempt and phase of the last report
     last_nonce: int = 0
     last_seen: float | None = None  # wall-clock time of the last request
     heard: int = 0  # the round open at the device's last request, or else the latest round that had ended
@@ -60,7 +60,10 @@ class Device:
         return write_last_report(self.last_report)
 
     def renew(self, row: Mapping[str, Any]) -> None:
-        """Update the record from a row. Another worker may have written an old row, so counters are never lowered."""
+        """Update the record from the device's row in the database.
+
+        The row may lack the latest requests, so last report, last nonce, `last_seen` and `heard` are never set back.
+        """
         if self.key_bytes != bytes(row["public_key"]):
             self.key_bytes = bytes(row["public_key"])
             self.public_key = load_public_key(self.key_bytes)
@@ -100,7 +103,10 @@ class Registry:
         self.take(row._asdict() for row in rows)
 
     def take(self, rows: Iterable[Mapping[str, Any]]) -> list[str]:
-        """Update the registry from rows of the table `devices`; return the ids of devices that stopped taking part."""
+        """Update the registry from rows of the table `devices`.
+
+        Return the ids of the devices that are not active (left, revoked or asked) and were not known to be so.
+        """
         ended = []
         for row in rows:
             device = self._devices.get(row["id"])
@@ -186,8 +192,9 @@ class Registry:
         """Check the signature, nonce and rate of a request; return its device.
 
         Nonce and rate are compared with the requests that this worker received. Where several workers share the
-        database, `admit` compares them with the requests of all workers. A device that left or was revoked is told its
-        last report, so that a copy of its store can charge its ledger before it joins again.
+        database, `admit` compares them with the requests of all workers. The refusal of a device that left or was
+        revoked names the phase of its last report. A device that was restored from an old backup learns from it which
+        reports its ledger lacks, and charges them before it joins again.
         """
         found = self._devices.get(credentials.device)
         signed = found is not None and is_signed(request, credentials, found.public_key, self._run_id)
@@ -233,7 +240,7 @@ class Registry:
     async def enrol(self, enrolment: Enrolment, nonce: int) -> Device:
         """Enrol a device from the next round on. Enrolling again with the same key changes nothing.
 
-        A refused enrolment takes no token of the enrolment rate and leaves no row in the database.
+        A refused enrolment does not count towards the limit `enrolments_per_second`, and leaves no row in the database.
         """
         name = device_id_of(enrolment.public_key)
         invitation = None if enrolment.invitation is None else digest_of(enrolment.invitation)
@@ -302,7 +309,10 @@ class Registry:
         await self._storage.write(write, scrub=True)
 
     async def _update(self, device: Device, state_before: str, **values: object) -> None:
-        """Change a device's row if its state is still `state_before`, then update the registry from the row."""
+        """Set these columns of a device's row, then update the registry from the row.
+
+        If the state in the row is no longer `state_before`, the row is not changed.
+        """
         mine = devices.c.id == device.id
         nonce = sa.case((devices.c.last_nonce < device.last_nonce, device.last_nonce), else_=devices.c.last_nonce)
 
@@ -330,7 +340,10 @@ def ask_everybody(connection: sa.Connection) -> None:
 
 
 def _use_invitation(connection: sa.Connection, digest: bytes | None, device: str) -> bool:
-    """Mark an invitation as used by this device; return False if it does not exist or another device used it."""
+    """Mark an invitation as used by this device; return False if it does not exist or another device used it.
+
+    `digest` is the hash of the invitation code; it is None, and the result False, if the device gave no code.
+    """
     row = connection.execute(sa.select(invitations).where(invitations.c.digest == digest).with_for_update()).first()
     if row is None or row.used_by not in (None, device):
         return False

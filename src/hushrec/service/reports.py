@@ -72,12 +72,14 @@ def at(address: Address, table: sa.Table = reports) -> sa.ColumnElement[bool]:
 def store_reports(
     connection: sa.Connection, new: Sequence[NewReport]
 ) -> tuple[list[HushrecError | None], list[NewReport]]:
-    """Store the reports of the open phase; return a refusal or None for each report, and the newly stored reports.
+    """Store new reports; return an error or None for each of them, and the list of newly stored reports.
 
-    A report that is already stored with the same bytes is not refused: an earlier commit may have succeeded although
-    its reply was lost, or another worker stored the report. Two locks last until the commit, so that every
-    report with a receipt is counted: on the run's row, so that the phase cannot close, and on the devices' rows, in the
-    order of ids, so that no device is revoked.
+    A report gets an error if its phase is not open, its device is not active, or the device has already sent a
+    different report. A report that is already stored with the same bytes gets None, but is not newly stored: the device
+    has sent it again, perhaps to another worker.
+
+    Locks last until the commit, so that every report with a receipt is counted. The lock on the run's row keeps the
+    phase open. The locks on the devices' rows, taken in the order of ids, keep the devices from being revoked.
     """
     open_phase = Address(*connection.execute(_OPEN_PHASE).one())
     names = {"names": sorted({report.device for report in new})}

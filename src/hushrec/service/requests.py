@@ -61,7 +61,10 @@ class Service:
         return b"".join(chunks)
 
     async def signed(self, request: Request, largest: int) -> tuple[Device, Credentials, signing.Request]:
-        """Authenticate a request of at most `largest` bytes; return its device, credentials and signed content."""
+        """Authenticate a request whose body has at most `largest` bytes; refuse it if it is not valid.
+
+        Return its device, its credentials, and what they sign: method, target and body.
+        """
         credentials = signing.parse_header(request.headers.get("authorization"))
         if largest:  # the body of a device that does not take part is not read
             await self.rounds.known(credentials.device)
@@ -98,7 +101,10 @@ class Service:
                 del self._sending[device]
 
     async def check_health(self) -> None:
-        """Check that the database answers. Concurrent checks share one query, because each query delays reports."""
+        """Run a query to check that the database answers; raise `StorageError` if it does not.
+
+        Concurrent checks share one query, because each query delays reports.
+        """
         if self._checking is None or self._checking.done():
             asked = self.storage.write(lambda connection: connection.execute(sa.select(1)).scalar())
             self._checking = asyncio.ensure_future(asked)

@@ -84,10 +84,10 @@ class Rounds(RunCopy):
         )
 
     async def inbox(self, device: Device, after: int, wait: float, last: LastReport = NO_REPORT) -> bytes | None:
-        """Return the encoded message for this device in a round above `after`, or None.
+        """Return the open phase's encoded message to this device, if the round's number is above `after`.
 
-        Wait up to `wait` seconds until such a round is open and asks this device. `last` is the phase of the device's
-        last report, as the device claims.
+        Wait up to `wait` seconds for such a message; return None if there is none by then or the server shuts down.
+        Refuse when the run is over. `last` is the phase of the device's last report, as the device claims.
         """
         until = self._clock() + wait
         self._ahead[device.id] = last if last[0] <= self.offer.terms.max_rounds else NO_REPORT  # ignore the impossible
@@ -240,9 +240,10 @@ class Rounds(RunCopy):
 
     @property
     def _is_enough(self) -> bool:
-        """Whether the open phase may close at its deadline; always true after the first phase of an attempt.
+        """Whether enough devices have reported in the open phase; always true after the first phase of an attempt.
 
-        The first phase needs reports of `ServerSide.fewest_devices` devices, unless this is 1: then it may close empty.
+        The first phase needs `ServerSide.fewest_devices` reports, but none if that number is 1. A first phase without
+        enough reports stays open after its deadline, or another attempt begins if there are `_newcomers`.
         """
         is_first = self.server.address.phase == self.server.side.phases[0]
         return not is_first or self.server.side.fewest_devices <= max(self.n_reports, 1)
@@ -262,8 +263,8 @@ class Rounds(RunCopy):
         """Return the seconds until the open phase closes; at most 0 if it should close now.
 
         A phase closes at its deadline, or earlier: as soon as all present devices have reported; or `grace_seconds`
-        after the fraction `quorum` of them has reported, and `ServerSide.may_close` finds that the attempt can go on.
-        The report of a device that left stays in the sum, but does not count.
+        after the fraction `quorum` of them has reported and `ServerSide.may_close` finds that the attempt can go on.
+        The report of a device that has left is used, but is not counted as a report of a present device.
         """
         until = self._settings.deadline_seconds - self.elapsed
         reported, gone, quorum = self.server.reported.keys(), self.registry.ended, self._settings.quorum
@@ -352,12 +353,13 @@ class Rounds(RunCopy):
     async def _write(
         self, offer: Offer, server: Server, change: Callable[[sa.Connection], int], *, scrub: bool = False
     ) -> bool:
-        """Run `change`, which stores the run with `offer` and `server`, and use both from now on; return True.
+        """Store `offer` and `server` by calling `change`, then replace this worker's copies by them; return True.
 
-        `change` returns the new version of the run's row. With `scrub`, reports that it deletes are also removed from
-        SQLite's write-ahead log. Return False and store nothing in two cases: another worker has changed the run, and
-        this worker loads that change; or another worker is opening or closing a phase just now, and will notify this
-        one.
+        `change` writes both in one transaction, and returns the new version of the run's row. With `scrub`, reports
+        that it deletes are also removed from SQLite's write-ahead log.
+
+        Return False and store nothing in two cases. If another worker has changed the run, this worker loads the
+        change. If another worker is opening or closing a phase just now, this worker waits for its notification.
         """
         known = self._stored
 
@@ -382,7 +384,10 @@ class Rounds(RunCopy):
             self._note(version)
 
     def _note(self, version: int) -> None:
-        """Record the row's `version` after this worker's change, unless another worker's change came in between."""
+        """Record the version of the run's row that this worker has just written.
+
+        If another worker changed the row shortly before, keep the old version, so that `refresh` loads that change.
+        """
         self.version += version == self.version + 1
         self.wake()
 

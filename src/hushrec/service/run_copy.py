@@ -113,8 +113,9 @@ class RunCopy:
     def n_present(self) -> int:
         """The number of devices that the open phase waits for.
 
-        This is the smaller of two numbers: the devices that the phase asks and that still take part, and the
-        devices that were active lately (`count_present`). It may exceed the number of devices that are both.
+        This is the smaller of two counts: the devices that the phase asks and that still take part, and the devices
+        that sent a request lately (`count_present`). It is quick to compute, but only an upper bound on the devices
+        in both groups.
         """
         return self._count_present_of(self.server.asked)
 
@@ -142,14 +143,14 @@ class RunCopy:
 
     @property
     def deadline_seconds(self) -> float:
-        """Seconds after which an open phase closes even without a quorum."""
+        """Seconds after which a phase closes although reports are missing; an attempt's first phase may wait longer."""
         return float(self._settings.deadline_seconds)
 
     def attempt_seconds(self, device: Device) -> int:
         """Return for how many seconds a device must keep its secrets of the open attempt; 0 if it is not asked.
 
-        This is the time until the latest end of the next phase: the rest of the open phase, a whole phase, and the time
-        by which a restart of the server may extend it.
+        By then the next phase has closed. The time is the sum of the rest of the open phase, the longest duration of
+        the next phase, and `RESUMED_SECONDS`, by which a restart of the server may prolong a phase.
         """
         if not self.is_open or device.id not in self.server.asked:
             return 0
@@ -167,7 +168,8 @@ class RunCopy:
     def expectation(self, n_devices: int | None = None) -> str | None:
         """Return a sentence on the accuracy that experiments found for runs with `n_devices` devices.
 
-        By default this is the number that the run's terms were computed for. Return None if nothing was measured.
+        If `n_devices` is None, use the number that the run's terms assume. Return None if nothing was measured for this
+        protocol and model.
         """
         return expectation(self.offer, n_devices)
 
@@ -251,7 +253,7 @@ class RunCopy:
         self._wake.set()
 
     def _move(self, stored: Stored) -> None:
-        """Replace the copy in memory by a stored run; restart the clock if the open phase changed."""
+        """Replace the copy in memory by a stored run; set `elapsed` to 0 if a phase has opened or closed since."""
         before = self.server.address if self.is_open else self.round_number
         self._adopt(stored)
         if before != (self.server.address if self.is_open else self.round_number):

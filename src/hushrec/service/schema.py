@@ -161,8 +161,9 @@ def _replace_tables(what: str, *tables: sa.Table) -> Migration:
 def _share(connection: sa.Connection) -> None:
     """Add the columns and tables that let several workers share a database, and drop the table `owner`.
 
-    Columns tell workers what has changed, identify the body of a report by its SHA-256, and limit the rate of requests.
-    The tables limit the rate of enrolments (`enrolments`) and hold the partial sums of each worker (`parts`).
+    The columns `version` and `changed` tell workers what has changed; `digest` is the SHA-256 of a report's body;
+    `tokens` and `filled_at` are each device's token bucket. The table `enrolments` is the token bucket of all
+    enrolments, and `parts` holds the partial sums of each worker.
     """
     connection.execute(sa.text("DROP TABLE IF EXISTS owner"))
     for table in (run, devices, reports):

@@ -66,30 +66,30 @@ class RoundSettings(_Table):
     """The table `[rounds]`: when rounds open and close. docs/service.md explains every setting."""
 
     automatic: bool = True  # False: only the operator opens rounds
-    min_devices: Count = 2  # that must be present before a round opens
-    quorum: Annotated[float, Field(gt=0, le=1)] = 0.8  # fraction of the present devices whose reports close a phase
-    grace_seconds: NotNegative = 10  # how long a phase with a quorum waits for the other devices
-    deadline_seconds: Positive = 120  # closes a phase without a quorum
-    missed_rounds: Count = 3  # a device without a request in this many rounds does not count until it returns
-    pause_seconds: NotNegative = 0  # between two rounds
+    min_devices: Count = 2  # number of devices that must be present before a round opens
+    quorum: Annotated[float, Field(gt=0, le=1)] = 0.8  # fraction of present devices that must report for an early close
+    grace_seconds: NotNegative = 10  # how long a phase waits for further reports after `quorum` is reached
+    deadline_seconds: Positive = 120  # after this time a phase closes even if `quorum` is not reached
+    missed_rounds: Count = 3  # after this many rounds without a request a device is not present, until its next one
+    pause_seconds: NotNegative = 0  # time between two rounds
 
 
 class LimitSettings(_Table):
     """The table `[limits]`: limits on the requests of one device, and of all devices; see docs/service.md."""
 
-    requests_per_second: Positive = 50  # of one device, on average
-    burst: Count = 200  # requests of one device at once
-    enrolments_per_second: Positive = 200
+    requests_per_second: Positive = 50  # average rate of one device
+    burst: Count = 200  # requests that one device may send at once, above the average rate
+    enrolments_per_second: Positive = 200  # of all devices together
     waiting_reports: Count = 256  # reports being received or stored; further ones are refused with Retry-After
-    waiting_megabytes: Positive = 512  # total size of the reports being received
-    waiting_downloads: Count = 64  # messages sent at once (others wait); also public tables (others are refused)
-    body_seconds: Positive = 30  # time limit for the head of a request, and another for its body
+    waiting_megabytes: Positive = 512  # total size of the reports being received; further ones are refused
+    waiting_downloads: Count = 64  # messages sent at once (others wait), and as many public tables (others are refused)
+    body_seconds: Positive = 30  # time limit for the head of a request, and again for its body
 
 
 class Settings(_Table):
     """The content of the file that `--config` names."""
 
-    open_enrolment: bool = False
+    open_enrolment: bool = False  # True: devices may join without an invitation
     terms: TermsSettings = Field(default_factory=TermsSettings)
     rounds: RoundSettings = RoundSettings()
     limits: LimitSettings = LimitSettings()

@@ -87,7 +87,10 @@ def prepare_run(storage: Storage, settings: TermsSettings, items: Items, *, run_
 
 
 def _begin_next(connection: sa.Connection, settings: TermsSettings, items: Items, before: sa.Row[Any]) -> None:
-    """Replace the stored run by the next run, which keeps the server's key and admin token; the old workers end."""
+    """Replace the stored run, whose row is `before`, by the next run, with the same server key and admin token.
+
+    Devices of the stored run are asked to agree to the next one. Worker processes that still serve the stored run end.
+    """
     if settings.run != before.id + 1:
         raise ParameterError(
             f"run must be {before.id} for the run in this database, or {before.id + 1} to begin the next, got"
