@@ -27,7 +27,10 @@ MaybeReport = GradientReport | None  # None: the device reported no item in that
 
 @dataclass(frozen=True, eq=False)
 class Observation:
-    """Everything that a server sees of one run: its own announcements, and the reports of a few people, the victims.
+    """What a server sees of one run: its announcements, all reports of the victims, and the last reports of a sample.
+
+    The victims are the people to attack, and the sample is a random sample of people. `reports` and `sample` have one
+    tuple per person, with one entry per round.
 
     The attacker knows the protocol and its budgets, but not the probabilities that a device calibrates from its own
     number of ratings.
@@ -35,10 +38,10 @@ class Observation:
 
     protocol: GradientProtocol
     announcements: tuple[ItemVectors, ...] = field(repr=False)  # one per round, in order
-    reports: tuple[tuple[MaybeReport, ...], ...] = field(repr=False)  # per victim, per round
-    sample: tuple[tuple[MaybeReport, ...], ...] = field(repr=False)  # last reports of a random sample of people
-    popularity: FloatArray = field(repr=False)  # (n_items,) fraction of *other* people who rated each item
-    finish_seconds: FloatArray | None = field(default=None, repr=False)  # of each report, (n_victims, n_rounds)
+    reports: tuple[tuple[MaybeReport, ...], ...] = field(repr=False)  # of each victim, in every round
+    sample: tuple[tuple[MaybeReport, ...], ...] = field(repr=False)  # of each sampled person, last rounds
+    popularity: FloatArray = field(repr=False)  # (n_items,) fraction of non-victims who rated each item
+    finish_seconds: FloatArray | None = field(default=None, repr=False)  # time for each report, (n_victims, n_rounds)
     levels: RatingLevels = WHOLE_STARS  # the ratings that people can give
 
     @property
@@ -110,7 +113,7 @@ class Observation:
         return {}
 
     def guessed_by(self, attack: Any) -> FloatArray:
-        """Return the guess of an attack. The guess is cached, because other attacks use it."""
+        """Return `attack.guess(self)`, an array with one row per victim; it is cached, because other attacks use it."""
         if attack not in self._guesses:
             self._guesses[attack] = attack.guess(self)
         return self._guesses[attack]
@@ -121,11 +124,11 @@ class Observation:
         return estimate_sample(self.announcements, self.sample, self.protocol)
 
     def first_rounds(self, n_rounds: int) -> "Observation":
-        """Return the observation restricted to the first `n_rounds` rounds, without the sample."""
+        """Return the observation of the first `n_rounds` rounds only, without the sample and the times."""
         return self._rounds(slice(n_rounds))
 
     def last_rounds(self, n_rounds: int) -> "Observation":
-        """Return the observation restricted to the last `n_rounds` rounds, without the sample."""
+        """Return the observation of the last `n_rounds` rounds only, without the sample and the times."""
         return self._rounds(slice(-n_rounds, None))
 
     def _rounds(self, part: slice) -> "Observation":

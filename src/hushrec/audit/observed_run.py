@@ -36,10 +36,11 @@ SAMPLE_ROUNDS = 20  # number of last rounds in which the sample's reports are ke
 def record(
     problem: GradientProblem, victims: IntArray, sample: IntArray, popularity: FloatArray
 ) -> tuple[Observation, Truth, GradientEngine]:
-    """Train for all rounds of the terms; return what the server saw, the truth, and the trained engine.
+    """Train for all rounds; return what the server saw, the victims' private data, and the trained engine.
 
-    The observation holds all reports of the victims, and the sample's reports of the last rounds (`SAMPLE_ROUNDS` of
-    them). `popularity` is the fraction of other people who rated each item.
+    `victims` and `sample` are user indices. The `Observation` holds the victims' reports of all rounds, and the
+    sample's reports of the last `SAMPLE_ROUNDS` rounds. `popularity`, `(n_items,)`, is copied into the
+    observation: the fraction of people who rated each item, counted without the victims of the audit.
     """
     engine = CpuEngine(problem, record_users=victims.tolist())
     first_late = max(1, problem.terms.max_rounds - SAMPLE_ROUNDS + 1)

@@ -40,15 +40,15 @@ class Reading:
     direction: FloatArray = field(repr=False)  # of the user vector, length 1
     items: IntArray = field(repr=False)  # all reported items, in increasing order
     beliefs: FloatArray = field(repr=False)  # probability that each of the items is rated
-    ratings: FloatArray = field(repr=False)  # likeliest rating of each of the items, if it is rated
+    ratings: FloatArray = field(repr=False)  # likeliest rating of each item if it is rated, on 1 to 5
 
 
 def read_reports(terms: Terms, protocol: GradientProtocol, own: Sequence[ShownReport], given: FloatArray) -> Reading:
-    """Return what a server can recover from one device's reports, `own`.
+    """Return what a server can recover from the reports of one device.
 
-    The direction of the user vector comes from the rank-one attack on the last ten reports. The beliefs and ratings
-    come from the attack `ConsistentRatings` on all reports. `given` holds the ratings that people can give, on the
-    scale 1 to 5.
+    `own` holds the device's reports in the order of rounds, at least one. `given` holds the values that a rating can
+    take, mapped to the scale 1 to 5. The direction of the user vector comes from the rank-one attack on the last ten
+    reports. The beliefs and ratings come from the attack `ConsistentRatings` on all reports.
     """
     items = np.unique(np.concatenate([one.report.items for one in own]))
     terms = replace(terms, n_items=len(items), reports_per_client=None)

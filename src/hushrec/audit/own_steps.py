@@ -81,9 +81,10 @@ def _equations(
     unknown: IntArray,
     levels: RatingLevels,
 ) -> Equations | None:
-    """Return the equations of the step of the user vector between two reports.
+    """Return the equations y = A x + noise that the step of the user vector between two reports gives.
 
-    Return None if the reports are not of consecutive rounds, or if a norm of the user vector cannot be computed.
+    `unknown` holds the items that were never reported; x has one entry for each. Return None if the reports are not of
+    consecutive rounds, or if the norm of the user vector in one of them cannot be computed.
     """
     here, there = norm_of(before, found), norm_of(after, found)
     if after.round_number != before.round_number + 1 or here is None or there is None:

@@ -102,9 +102,11 @@ Explained = tuple[FloatArray, IntArray, IntArray]  # candidates for the partners
 def _explained(part: ReportParts, scores: FloatArray, known: IntArray, possible: IntArray, share: float) -> Explained:
     """Return which items of `possible` may be the partner (rated item of the pair) of each unrated item in one report.
 
-    The first two arrays have an entry for each candidate: the density of the partner's estimated score if the candidate
-    is the partner, and the candidate's index in `possible`. The third array has the number of candidates for each
-    unrated item. All three are empty if noise hides the norm of the user vector. The other arguments are those of
+    A candidate is an item of `possible` whose score is close to the partner's estimated score. The first two arrays
+    list the candidates of the first unrated item, then those of the second, and so on. They hold the density of the
+    partner's estimated score if the candidate is the partner, and the candidate's index in `possible`. The third array
+    has the number of candidates of each unrated item. Unrated items whose partner's score cannot be estimated are left
+    out. All three arrays are empty if noise hides the norm of the user vector. The other arguments are those of
     `likeliest_norm`.
     """
     norm = likeliest_norm(part, scores, known, share)
@@ -124,9 +126,10 @@ def _explained(part: ReportParts, scores: FloatArray, known: IntArray, possible:
 
 
 def _mixture(explained: list[Explained], n_items: int, chance: float) -> FloatArray:
-    """Return, for each item, the log-likelihood ratio of two hypotheses about the partners in all reports.
+    """Return, for each of `n_items` possible partners, the log-likelihood ratio that the item is rated.
 
-    By the first, a fraction `chance` of the partners is this item. By the second, none is.
+    If the item is rated, each partner in the reports is this item with probability `chance`. Otherwise none is.
+    `explained` has the candidates of each report, as `_explained` returns them.
     """
     densities, places, counts = (np.concatenate(column) for column in zip(*explained, strict=True))
     table = csr_array((densities, places, np.append(0, np.cumsum(counts))), shape=(len(counts), n_items))

@@ -126,7 +126,10 @@ def trained_device(stage: Stage, user: int) -> Client:
 
 
 def honest_norm(stage: Stage) -> float:
-    """Return the 99th percentile, over people, of the longest gradient's norm in their report after the training."""
+    """Return a norm bound that 99 % of honest reports satisfy in the round after the training.
+
+    It is the 99th percentile of the largest gradient norm in a report, over the people of `stage`.
+    """
     announcement = ItemVectors(stage.problem.terms, stage.last_round + 1, stage.item_vectors)
     reports = [report_of(trained_device(stage, int(user)), announcement) for user in stage.people]
     longest = [np.linalg.norm(report.gradients, axis=1).max() for report in reports if report is not None]

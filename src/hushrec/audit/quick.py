@@ -28,7 +28,7 @@ def quick_audit(ratings: Ratings, settings: Settings) -> dict[str, Any]:
     attacks = find_protocol(settings.protocol).quick_attacks
     if attacks is None:
         raise ParameterError(
-            f"protocol must declare `quick_attacks` to be audited quickly, got {settings.protocol}. Run a full audit."
+            f"protocol must have quick attacks (`quick_attacks`), got {settings.protocol}. Run a full audit instead."
         )
     problem = task_problem(settings.make_task(ratings), settings)
     rng = np.random.default_rng([settings.seed, 6])

@@ -50,7 +50,8 @@ class Trace:
         """The direction of the user vector after the last report, as a unit vector; None without reports.
 
         It is the mean of the last few reports' directions, weighted by their precision. A single report would not
-        suffice: a report without real errors has a random direction, and would give all later directions a random sign.
+        suffice: if its errors are small compared with the noise, its direction is random. The sign of the next
+        direction is chosen to agree with this one, so that all later signs would be random too.
         """
         if not self.parts:
             return None

@@ -170,13 +170,14 @@ def _run_pass(
 def _grid_density(
     part: ReportParts, levels: RatingLevels, norms: FloatArray, chances: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return two densities of each amplitude (error times norm) under the hypothesis that its item is rated.
+    """Return the density of each amplitude (error times norm) of a report if its item is rated, in two forms.
 
-    `norms` holds candidates for the norm of the user vector, and `chances`, `(n_items, n_levels)`, the probability of
-    each level, that is, of each value that a rating can take. With a norm, an amplitude gives a rating. The first
-    result, `(n_norms, n_items)`, assumes that the true rating is the level nearest to it: the density for this level,
-    times its probability. The second result, `(n_items, n_levels)`, has the density for each level, with the first norm
-    only.
+    `norms` holds candidates for the norm of the user vector. `chances`, `(n_items, n_levels)`, holds the probability of
+    each level (value that a rating can take). The items are those of the report.
+
+    The first result, `(n_norms, n_items)`, has the density for one level, times the probability of this level. The
+    level is the one nearest to the rating that follows from the amplitude and the norm. The second result, `(n_items,
+    n_levels)`, has the density for every level, not multiplied by a probability, for the first of the norms.
     """
     c = norms[:, None]
     ratings = part.amplitudes / c + c * part.scores
@@ -197,6 +198,8 @@ def _spread(part: ReportParts, c: FloatArray, coarseness: float) -> FloatArray:
 
 def two_report_norms(trace: Trace, terms: Terms) -> tuple[FloatArray, FloatArray]:
     """Return the norm ‖u‖ of the user vector in every report but the last, and a weight for each.
+
+    A more precise norm has a larger weight.
 
     All rated items must be reported. A device's vector then becomes u' = u (1 − η Λ) + η N mean(e v). With x = ‖u‖² and
     amplitudes a = e ‖u‖, u' is parallel to x û (1 − η Λ) + η N mean(a v). Least squares gives x, as in the attack on
@@ -234,12 +237,14 @@ def _recover_unhidden(trace: Trace, terms: Terms) -> RecoveredRatings:
 
 
 def ratings_of_report(part: ReportParts, levels: RatingLevels = WHOLE_STARS, noise: float = 0.0) -> FloatArray:
-    """Return the ratings in one report whose items are all rated; `noise` is the scale of their Laplace noise.
+    """Return the ratings recovered from one report whose items are all rated, in the order of `part.items`.
+
+    `noise` is the scale of the Laplace noise that the device added to its ratings. The result is not rounded to levels.
 
     The unknown norm c = ‖u‖ of the user vector must give the mean rating r̄ that people are expected to give: mean(a) /
     c + c mean(û·v) = r̄, where a are the amplitudes. This equation has two roots. If noise does not hide the levels, c
     is the value within a factor of 1.8 of either root that brings the ratings closest to `levels`. Otherwise c is the
-    root closer to a typical norm.
+    root closer to the typical norm `USUAL_NORM`.
     """
     mean_rating = levels.mean
     mean_amplitude, mean_score = usual(part.amplitudes), usual(part.scores)

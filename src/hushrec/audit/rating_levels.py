@@ -21,17 +21,18 @@ FINE = 21  # number of levels that approximate a continuous scale
 
 @dataclass(frozen=True, eq=False)
 class RatingLevels:
-    """The values that a rating can take (levels), on 1 to 5 and increasing, with public expected frequencies."""
+    """The values that a rating can take (levels), and the expected frequency of each, which is public knowledge."""
 
-    values: FloatArray = field(repr=False)
-    shares: FloatArray = field(repr=False)
-    continuous: bool = False
+    values: FloatArray = field(repr=False)  # on the scale 1 to 5, increasing
+    shares: FloatArray = field(repr=False)  # expected fraction of ratings at each level; the sum is 1
+    continuous: bool = False  # whether ratings can lie between the levels
 
     @staticmethod
     def of(ratings: FloatArray) -> "RatingLevels":
-        """Return the levels that occur in these ratings.
+        """Return the levels that occur in these ratings, which are on the scale 1 to 5.
 
-        If fewer than two values occur, return whole stars; if more than `MOST_LEVELS` do, a continuous scale.
+        If fewer than two values occur, return whole stars. If more than `MOST_LEVELS` do, return a continuous scale,
+        which `FINE` equally spaced levels approximate.
         """
         values = np.unique(ratings)
         if len(values) < 2:
@@ -64,7 +65,7 @@ class RatingLevels:
     def coarseness(self) -> float:
         """The standard deviation of the error of rounding a rating to a level; 0 if every rating is a level.
 
-        Only on a continuous scale are there ratings between the levels, which approximate the scale.
+        A continuous scale is approximated by equally spaced levels, and its ratings can lie between them.
         """
         return float(self.values[1] - self.values[0]) / np.sqrt(12) if self.continuous else 0.0
 

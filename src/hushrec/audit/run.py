@@ -126,13 +126,16 @@ def attack_columns(
     progress: Progress = silent,
     run_all: Callable[[ColumnAttack, list[Column]], list[Outcome]] | None = None,
 ) -> tuple[int, list[Outcome]]:
-    """Run `attack` for each of `settings`; return the number of people attacked, and the outcomes in order.
+    """Audit a run with each of `settings` by calling `attack`; return the number of people attacked, and the outcomes.
 
-    The same `n_victims` of the `n_people` people are attacked each time: by default 100, or half of all people if that
-    is fewer. `people` holds known attributes of all people, and `clock` returns the time in seconds. Without them, the
-    attacks on attributes and on timing are left out. By default `attack` is called for each of `settings` in turn, and
-    `progress` before each step. `run_all` can make these calls in parallel instead: it gets `attack` and a list with
-    the argument of each call, a `Column`, and returns the outcomes in the same order.
+    The outcomes are in the order of `settings`. Each has the findings, and the curves for plots by name. In each run
+    `n_victims` of the `n_people` people are attacked: by default 100, or half of all people if that is fewer. `people`
+    holds known attributes of all people, and `clock` returns the time in seconds. Without them, the attacks on
+    attributes and on timing are left out.
+
+    By default `attack` is called for one setting after the other, and calls `progress` before each of its steps.
+    `run_all` can make these calls in parallel instead, without `progress`. It gets `attack` and a list with the
+    argument of each call, a `Column`, and returns the outcomes in the same order.
     """
     n_victims = check_people(n_people, min(USUAL, n_people // 2) if n_victims is None else n_victims)
     columns: list[Column] = [(ratings, chosen, n_victims, people, clock) for chosen in settings]
@@ -156,7 +159,10 @@ def describe(ratings: Ratings, columns: dict[str, Settings], n_victims: int) -> 
 
 
 def check_people(n_people: int, n_victims: int) -> int:
-    """Return `n_victims`; raise `ParameterError` if it is too small, or above half of the `n_people` people."""
+    """Return `n_victims`, the number of people to attack.
+
+    Raise `ParameterError` if it is below `FEWEST` or above half of `n_people`, or if `n_people` is below 2 · `FEWEST`.
+    """
     if n_people < 2 * FEWEST:
         raise ParameterError(f"an audit needs at least {2 * FEWEST} people, got {n_people}. Use more data.")
     if n_victims < FEWEST:
@@ -175,12 +181,12 @@ def attack_run(column: Column, progress: Progress = silent) -> Outcome:
 
 
 def audited_protocols(model: str) -> list[str]:
-    """Return the names of the protocols that support the model and declare an auditor."""
+    """Return the names of the protocols that support the model and that `hushrec audit` can attack."""
     return [name for name in protocols_of(model) if find_protocol(name).auditor is not None]
 
 
 def settings_for(protocols: list[str] | None, *, model: str, **options: Any) -> list[Settings]:
-    """Return the settings of each protocol; by default of all protocols that support the model.
+    """Return the settings of each protocol; by default of all protocols in `audited_protocols(model)`.
 
     Each protocol gets only the options that it uses. Raise `ParameterError` for an option that no chosen protocol uses.
     """

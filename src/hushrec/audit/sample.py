@@ -51,7 +51,10 @@ class SampleEstimates:
 def estimate_sample(
     announcements: Sequence[ItemVectors], sample: Sequence[Sequence[GradientReport | None]], protocol: GradientProtocol
 ) -> SampleEstimates:
-    """Return the estimates for every person of the sample, from their reports in the last rounds of `announcements`."""
+    """Return estimates for every person of the sample, one row per person in the order of `sample`.
+
+    `announcements` holds those of all rounds. `sample` holds each person's reports of the last rounds, one per round.
+    """
     terms = announcements[-1].terms
     shape = (len(sample), terms.n_items)
     rated, pulls = np.zeros(shape, dtype=np.float32), np.zeros(shape, dtype=np.float32)

@@ -21,8 +21,8 @@ def log_ratio(counts: IntArray, n_rounds: int, f: float, p: float, q: float) -> 
     """Return ln(P(count | rated) / P(count | unrated)) of each item, where a count is how often the item was reported.
 
     The permanent bit of an item is flipped with probability f/2. An item with bit 1 is reported in each round with
-    probability q, an item with bit 0 with probability p. The result lies within ± ln((1 − f/2)/(f/2)). This is
-    ε_P/(2h), where h is the number of ratings that f was calibrated for: the profile cap, if there is one.
+    probability q, an item with bit 0 with probability p. No result is further from 0 than ln((1 − f/2)/(f/2)). This
+    limit equals ε_P/(2h), where h is the number of ratings that f was calibrated for: the profile cap, if there is one.
     """
     one, zero = binom.pmf(counts, n_rounds, q), binom.pmf(counts, n_rounds, p)
     keep, flip = 1 - f / 2, f / 2

@@ -31,7 +31,10 @@ def auc(scores: FloatArray, labels: BoolArray) -> float:
 
 
 def mean_auc(scores: FloatArray, labels: BoolArray) -> float:
-    """Return the mean AUC over people, who have one row each in both arrays; rows with equal labels are left out."""
+    """Return the mean AUC over people, who have one row each in both arrays.
+
+    People whose labels are all True or all False are left out.
+    """
     return float(np.nanmean([auc(*row) for row in zip(scores, labels, strict=True)]))
 
 
@@ -91,7 +94,7 @@ def _percentiles(
 
 
 def rank_correlation(left: FloatArray, right: FloatArray) -> FloatArray:
-    """Return Spearman's rank correlation along the last axis, or 0 if one side is constant."""
+    """Return Spearman's rank correlation of two arrays along their last axis; 0 if one of them is constant there."""
     ranks = [rankdata(side, axis=-1) - (side.shape[-1] + 1) / 2 for side in (left, right)]
     products = (ranks[0] * ranks[1]).sum(axis=-1)
     lengths = np.sqrt((ranks[0] ** 2).sum(axis=-1) * (ranks[1] ** 2).sum(axis=-1))
@@ -99,7 +102,7 @@ def rank_correlation(left: FloatArray, right: FloatArray) -> FloatArray:
 
 
 def correlation_interval(left: FloatArray, right: FloatArray, *, rng: np.random.Generator) -> Interval:
-    """Return the 95 % bootstrap interval of the rank correlation, with people resampled."""
+    """Return the 95 % bootstrap interval of the rank correlation of two vectors with one entry per person."""
     rows = rng.integers(0, len(left), (RESAMPLES, len(left)))
     low, high = np.quantile(rank_correlation(left[rows], right[rows]), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     return float(low), float(high)

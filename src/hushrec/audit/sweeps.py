@@ -85,7 +85,11 @@ def noise_curve(ratings: Ratings, settings: Settings, factors: Sequence[float] =
 
 
 def budget_curve(ratings: Ratings, settings: Settings, budgets: Sequence[float] = BUDGETS_G) -> list[dict[str, Any]]:
-    """Return, for several values of ε_g (`budgets`), the AUC of four attacks on existence, and the test RMSE."""
+    """Return the success of four attacks and the test RMSE for each value of ε_g in `budgets`, in this order.
+
+    The attacks guess which items a person has rated; success is the mean AUC over people. Each dictionary has the keys
+    "epsilon_g", "rmse", and the names of the attacks.
+    """
     attacks: tuple[Attack, ...] = (SelectionAverage(), ErrorLikelihood(), AveragedErrors(), ConsistentRatings())
     points = []
     for epsilon_g in budgets:

@@ -28,7 +28,7 @@ class SeenBlock(NamedTuple):
 
     @property
     def variance(self) -> float:
-        """The claimed variance of the noise, in squared grid units; 0 without noise."""
+        """The variance that the sum's noise has by the protocol, in squared grid units; 0 without noise."""
         return float(self.survivors * self.code.share_variance)
 
 
@@ -52,7 +52,7 @@ class SeenRun:
         return [block for one in self.rounds for block in one.blocks]
 
     def only(self, *names: str) -> "SeenRun":
-        """Return the run restricted to the rounds that have at least one block with one of these names."""
+        """Return the run restricted to the rounds with a block of one of these names; a round keeps all its blocks."""
         kept = [one for one in self.rounds if {block.name for block in one.one.blocks} & set(names)]
         return SeenRun(tuple(kept), self.learning)
 
@@ -81,13 +81,13 @@ class SeenRun:
 
 
 class PersonTables(NamedTuple):
-    """The tables of one device in a run, in sparse form: for each block, the indices and values of non-zero entries."""
+    """The tables of one device in a run, in sparse form, with one array for each block of `SeenRun.blocks`."""
 
-    positions: tuple[IntArray, ...]
-    integers: tuple[IntArray, ...]
+    positions: tuple[IntArray, ...]  # indices of the non-zero entries in the block
+    integers: tuple[IntArray, ...]  # values of these entries
 
     def dense(self, place: int, size: int) -> IntArray:
-        """Return the block with index `place` as a dense array of length `size`."""
+        """Return a block as a dense array of length `size`; `place` is its index in `SeenRun.blocks`."""
         found = np.zeros(size, np.int64)
         found[self.positions[place]] = self.integers[place]
         return found

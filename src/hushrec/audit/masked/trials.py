@@ -52,7 +52,10 @@ class Scores(NamedTuple):
 
 
 def weights_of(blocks: Sequence[SeenBlock]) -> list[float]:
-    """Return the weight of each block in the test statistic: 1/variance of its noise; all equal without noise."""
+    """Return the weight of each block in the test statistic: 1/variance of the noise in its sum.
+
+    A block without noise has a larger weight than any block with noise. If no block has noise, all weights are equal.
+    """
     noisy = [block.variance for block in blocks if block.variance > 0]
     least = min(noisy, default=1.0)
     return [1 / (block.variance or least / len(blocks)) for block in blocks]
@@ -79,8 +82,9 @@ def draw_scores(
 ) -> Scores:
     """Return the test statistic in `trials` simulated runs with each of two inputs that differ by `difference`.
 
-    By default there are `TRIALS` runs. `honest` is the fraction of devices whose noise the attacker does not know.
-    `sums` is the number of independent sums that the attacker must combine, each with its own noise.
+    By default there are `TRIALS` runs for each input. `honest` is the fraction of devices whose noise the attacker does
+    not know. `sums` is how many times the noise of a sum is added: 2 for an attacker who subtracts the sums of two
+    cohorts to isolate one device, because both sums contain noise.
     """
     trials = TRIALS if trials is None else trials
     signal, found = 0.0, [np.zeros(trials), np.zeros(trials)]
@@ -119,7 +123,11 @@ def _mu_error(mu: float, trials: int) -> float:
 
 
 def epsilon_of_scores(scores: Scores, delta: float) -> float:
-    """Return a lower bound on ε at this δ that assumes normal scores; without noise, return `epsilon_counted`."""
+    """Return a lower bound on ε at this δ that is wrong with probability `ERROR` at most, if the scores are normal.
+
+    The bound follows from the measured μ. If the scores have no noise, μ is infinite, and the result is that of
+    `epsilon_counted`.
+    """
     found, _ = measured_mu(scores)
     if found == math.inf:
         return epsilon_counted(scores, delta)
@@ -128,7 +136,9 @@ def epsilon_of_scores(scores: Scores, delta: float) -> float:
 
 
 def epsilon_counted(scores: Scores, delta: float) -> float:
-    """Return a lower bound on ε at this δ by counting, for any distribution of the test statistics in `scores`.
+    """Return a lower bound on ε at this δ by counting, which is wrong with probability `ERROR` at most.
+
+    It holds for any distribution of the test statistics in `scores`.
 
     Under (ε, δ)-privacy, the true-positive rate is at most e^ε · (false-positive rate) + δ at every threshold. The same
     holds for the true-negative and false-negative rates. The first half of the trials chooses the threshold and which
@@ -175,12 +185,12 @@ def tell_coins(
 
 
 def coin_leads(run: SeenRun, canaries: Sequence[PersonTables], sent: BoolArray) -> FloatArray:
-    """Return the evidence for each coin: positive if the sums probably contain the canary's entry of `canaries`.
+    """Return a number for each canary: positive if its coin is probably True, negative if False, far from 0 if clear.
 
-    An entry of `canaries` is the difference of the tables of a canary's two inputs, and `sent` says which entries are
-    in the sums. The attacker knows all entries, but no coin; `sent` is used only to compute the sums. The sums are
-    linear in the coins. If coins were normal variables with mean and standard deviation ½, their posterior mean would
-    be a least-squares solution. The result is this solution minus ½.
+    `canaries` holds, for each canary, the difference of the tables of its two inputs. `sent` holds the coins: True if
+    the sums contain this difference. The attacker knows the differences but not the coins; `sent` is used only to
+    compute the sums. The sums are linear in the coins. If coins were normal variables with mean and standard deviation
+    ½, their posterior mean would be a least-squares solution. The result is this solution minus ½.
     """
     system, target = 4 * np.eye(len(canaries)), np.full(len(canaries), 2.0)
     for place, (block, weight) in enumerate(zip(run.blocks, weights_of(run.blocks), strict=True)):

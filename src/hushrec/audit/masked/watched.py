@@ -42,7 +42,11 @@ class Watched:
 
     @cached_property
     def budget(self) -> dict[str, Any]:
-        """The privacy budget of the run by name: "epsilon", "delta", "item_level", "mu" and others."""
+        """The privacy budget of the run, as `PricedPlan.statement` returns it.
+
+        "epsilon" is ε for a whole profile, "item_level" is ε for one rating or profile that is replaced, "delta" is
+        the δ of both, and "mu" is the same budget as Gaussian privacy.
+        """
         statement: dict[str, Any] = self.problem.terms.priced.statement()
         return statement
 
@@ -73,16 +77,17 @@ class Watched:
 
     @cached_property
     def left(self) -> list[readings.Left]:
-        """What remains of the sums for each victim, block by block, after everybody else's tables are subtracted."""
+        """For each victim, what remains of every block's sum after the tables of all other people are subtracted."""
         rng = self.draws(1)
         return [readings.left_of(self.seen, tables, rng=rng) for tables in self.victims_tables]
 
     @cached_property
     def longest(self) -> int:
-        """The index of the victim for attacks on a single profile, chosen without looking at any noise.
+        """The index in `victims` of the person for attacks on a single profile, chosen without looking at any noise.
 
-        Of the victims whose tables have nearly the largest norm, it is the one with the fewest non-zero entries, for
-        speed. In a run without noise, it is the victim with the most ratings.
+        The candidates are the victims who are easiest to detect: the norm of their tables, in standard deviations of
+        the noise, is at least `NEARLY` times the largest. Of these, it is the one with the fewest non-zero entries,
+        for speed. In a run without noise, it is the victim with the most ratings.
         """
         distances = np.array([trials.distance(self.seen, tables) for tables in self.victims_tables])
         if math.isinf(distances.max()):
