@@ -24,7 +24,10 @@ _FORM = re.compile(r"Hushrec ([0-9a-f]{32}):([0-9]{1,19}):([A-Za-z0-9_-]{86})")
 
 
 def device_id_of(public_key: bytes) -> str:
-    """Return the id of a device: 32 hexadecimal digits of the hash of its first public key."""
+    """Return the id of a device that enrols with this public key: 32 hexadecimal digits of a SHA-256 hash of the key.
+
+    If the device replaces its key later, its id stays the same.
+    """
     return hashlib.sha256(b"hushrec device 1" + public_key).hexdigest()[:32]
 
 
@@ -58,7 +61,10 @@ class Request:
         return hashlib.sha256(self.body).digest()
 
     def signed_text(self, run_id: str, device: str, nonce: int) -> bytes:
-        """Return the bytes to sign, a line for each thing that the signature covers; none can contain a line break."""
+        """Return the bytes to sign: a fixed first line, then one line for each value that the signature covers.
+
+        No value can contain a line break, so that different requests have different bytes.
+        """
         digest = self.digest.hex()
         parts = ("hushrec request 2", self.method, self.target, run_id, device, nonce, digest)
         return "\n".join(str(part) for part in parts).encode()

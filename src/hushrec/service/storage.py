@@ -1,10 +1,14 @@
 """The server's database, through SQLAlchemy Core: a SQLite file by default, or a PostgreSQL server.
 
-One thread per process writes, in the order of the calls. It puts all waiting reports into one transaction, so that many
-reports share one flush to disk, and resolves a report's future only after the commit. An attempt's reports are deleted
-in the transaction that writes the next attempt or the new public table: SQLite overwrites freed pages
-(`secure_delete`), after which the write-ahead log is truncated; PostgreSQL truncates the table, which discards its
-file. A SQLite file is used by one process, a PostgreSQL database by any number of them
+One thread per process writes. It writes in the order of the calls, except that waiting writes with `is_first` run
+before the others. Reports that wait one after the other share a transaction, and so one flush to disk. `Storage.store`
+returns a future for each report, which is done after the commit.
+
+An attempt's reports are deleted in the transaction that stores the next attempt or the new public table. SQLite
+overwrites their pages with zeros (`secure_delete`), and afterwards its write-ahead log is truncated. PostgreSQL runs
+TRUNCATE, which removes the file of the table.
+
+Only one process at a time may use a SQLite file. Any number may share a PostgreSQL database
 (docs/decisions/0018-workers.md).
 """
 
@@ -89,9 +93,10 @@ class Storage:
         self._thread.start()
 
     async def listen(self, heard: Callable[[], None]) -> None:
-        """Call `heard` after each notification of the PostgreSQL database, until the task is cancelled.
+        """Call `heard` after each PostgreSQL notification that the run has changed, until the task is cancelled.
 
-        The method uses a connection of its own, and opens it again if it breaks.
+        The method uses a connection of its own, and opens it again if it breaks. It also calls `heard` after each
+        connect, because notifications may have been missed before.
         """
         import psycopg
 
@@ -126,7 +131,7 @@ class Storage:
             ) from None
 
     def _take_file(self) -> None:
-        """Lock the SQLite file, so that no second server closes rounds in it."""
+        """Lock the SQLite file and create it if it is missing; raise `StorageError` if another server has locked it."""
         path = Path(str(self._url.database))
         with _as_storage_error():
             self._guard.enter_context(_file_lock(path.with_name(path.name + ".lock")))
@@ -135,7 +140,10 @@ class Storage:
     # Reading and rare writing ----------------------------------------------------------------------------------
 
     def at_once(self, work: Callable[[sa.Connection], Outcome]) -> Outcome:
-        """Run `work` in a transaction in the calling thread; use this only before the server accepts requests."""
+        """Run `work` in a transaction in the calling thread, and return its result.
+
+        Use this only before the server accepts requests, because it blocks the thread.
+        """
         with _as_storage_error(), self._engine.begin() as connection:
             return work(connection)
 
@@ -151,7 +159,10 @@ class Storage:
         return outcome
 
     def store(self, report: NewReport) -> "asyncio.Future[None]":
-        """Queue a report; return a future that is done when the report is durable. Later writes run after it."""
+        """Queue a report; return a future that is done when the report is durable.
+
+        Later writes run after it, except those with `is_first`.
+        """
         return self._submit(self._store, argument=report)
 
     def _store(self, connection: sa.Connection, new: list[NewReport]) -> Sequence[Any]:
@@ -161,9 +172,10 @@ class Storage:
         return refusals
 
     async def write_together(self, work: Together, argument: Any) -> Any:
-        """Queue `argument` for `work`, before other writes; return its result after the commit.
+        """Queue `argument` for `work`; after the commit, return the result for it, or raise its exception.
 
-        `work` is called once with all queued arguments, and returns a result or an exception for each.
+        `work` is called once, in one transaction, with a list of the arguments that wait for it. It returns a result or
+        an exception for each. It runs before waiting writes without `is_first`.
         """
         return await asyncio.shield(self._submit(work, argument=argument, is_first=True))
 
@@ -237,9 +249,10 @@ def _group(write: _Write | None) -> object:
 
 
 def lock_setup(connection: sa.Connection) -> None:
-    """Lock the set-up of tables and runs until the transaction ends; only PostgreSQL needs this.
+    """Lock the creation of tables and runs until the transaction ends; do nothing for SQLite.
 
-    A server of an older version, which cannot share its database, holds the same lock as long as it runs.
+    Raise `StorageError` if the lock is not free after `LOCK_TIMEOUT_SECONDS`. This happens if a server of an older
+    version uses the database: it cannot share the database, and holds this lock as long as it runs.
     """
     if is_shared(connection):
         try:
@@ -308,7 +321,10 @@ def _configure_sqlite(engine: sa.Engine) -> None:
 def _configure_postgresql(engine: sa.Engine) -> None:
     @sa.event.listens_for(engine, "connect")
     def on_connect(connection: Any, _: object) -> None:
-        """Set keep-alives, which end a dead connection and free its locks after a minute, and the lock timeout."""
+        """Set TCP keep-alives and the lock timeout.
+
+        With these keep-alives, PostgreSQL ends a dead connection, and frees its locks, after a minute.
+        """
         with connection.cursor() as cursor:
             for name, value in _PG_SETTINGS.items():
                 cursor.execute(f"SET {name} = {value}")

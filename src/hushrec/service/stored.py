@@ -54,11 +54,11 @@ def insert_run(
 
 
 def load_run(connection: sa.Connection, known: Stored | None = None) -> Stored:
-    """Return the stored run, with a `Server` that holds the reports of the open phase.
+    """Return the stored run. Its `Server` knows who has reported in the open phase, and the hashes of these reports.
 
-    `known` is a copy of the run in this worker's memory, and is modified. If its round and attempt are still open, only
-    the phases that closed since are read. Nothing is locked: if the run's row changes during the read, everything is
-    read again.
+    `known` is an earlier copy of the run. If no attempt has begun or ended since, `known.server` itself is updated and
+    returned in the result: only the phases that other workers have closed are read. Otherwise a new `Server` is made.
+    Nothing is locked: if the run's row changes during the read, everything is read again.
     """
     while True:
         row = connection.execute(sa.select(run)).one()
@@ -79,7 +79,11 @@ def load_run(connection: sa.Connection, known: Stored | None = None) -> Stored:
 
 
 def rebuild(connection: sa.Connection, row: sa.Row[Any]) -> Server:
-    """Restore the server from a row of `run` and the stored reports of the closed phases."""
+    """Return a new `Server` from a row of the table `run`.
+
+    If a round is open, its phases before the open one are closed again with their stored reports. Reports of the open
+    phase are not read.
+    """
     offer = decode(bytes(row.offer), Offer)
     state = unpack_arrays(bytes(row.state))
     round_number = int(state.pop("round_number"))
@@ -99,7 +103,11 @@ def rebuild(connection: sa.Connection, row: sa.Row[Any]) -> Server:
 
 
 def _follow(connection: sa.Connection, row: sa.Row[Any], known: Stored | None) -> Server | None:
-    """Replay on the known server the phases that other workers closed; return None if a full restore is needed."""
+    """Update `known.server` to the phase in the row, and return it.
+
+    Phases that other workers have closed are closed again, with their stored reports. Return None if the server must be
+    rebuilt instead: without `known`, if an attempt has begun or ended since, or if the number of items has changed.
+    """
     if known is None or known.offer.terms.n_items != decode(bytes(row.offer), Offer).terms.n_items:
         return None
     server = known.server
@@ -121,16 +129,16 @@ def _close_until(connection: sa.Connection, server: Server, phase: str) -> None:
         server.close_phase(*read_given(connection, server.address))
         if server.stage is not Stage.OPEN or (server.round_number, server.address.attempt) != place:
             raise StorageError(
-                "the stored reports of a closed phase must be those with which it was closed, but they have changed."
+                "the stored reports of a closed phase must not change, but they have changed since it was closed."
                 " Restore the database from a backup."
             )
 
 
 @dataclass(frozen=True)
 class News:
-    """The changes that all workers stored since the asking worker's last read."""
+    """What all workers have stored since one worker's last read."""
 
-    since: int  # the id of the first transaction whose changes the next read must ask for
+    since: int  # the argument `since` for the worker's next read: the id of a transaction
     version: int  # the present `version` of the run's row, which counts its changes
     devices: Sequence[Mapping[str, Any]] = field(repr=False)  # changed rows of the table `devices`
     digests: Mapping[str, bytes] = field(repr=False)  # SHA-256 of new reports of the open phase, by device
@@ -138,13 +146,14 @@ class News:
 
 
 def read_news(connection: sa.Connection, since: int, open_phase: Address | None, n_items: int) -> News:
-    """Return the changes of transaction `since` and later ones.
+    """Return what all workers have stored since this worker's last read; only for PostgreSQL.
 
-    `open_phase` is the open phase, and `n_items` the size of the catalogue, in the asking worker's memory.
+    `since` is `News.since` of the last read, or 0 before the first. `open_phase` and `n_items` are what this worker
+    knows: the phase that is open (None between rounds), and the number of items in the catalogue.
 
-    The column `changed` of a row is the id of the transaction that wrote it. At each read, all transactions with ids
-    below the oldest running one have ended, so the worker has seen their rows. The next read asks for rows from that
-    oldest id on: some rows come twice, none is missed.
+    The column `changed` of a row is the id of the transaction that wrote it. A transaction may commit after others
+    with higher ids. Therefore `News.since` is the id of the oldest transaction that still runs: the next read may
+    return some rows a second time, but misses none.
     """
     running = sa.func.txid_snapshot_xmin(sa.func.txid_current_snapshot())
     following = connection.execute(sa.select(running)).scalar_one()
@@ -184,10 +193,11 @@ def _notify(connection: sa.Connection) -> None:
 
 
 def write_run(connection: sa.Connection, offer: Offer, server: Server, now: float, **values: Any) -> int:
-    """Store the run after a phase has opened or a round has ended at time `now` (Unix seconds).
+    """Store the run after a phase has opened or a round has ended; return the new version of the run's row.
 
-    The offer and the server's state are written at the end of a round, and at the beginning of an attempt together with
-    the ids of the devices that it asks. `values` are further columns to set. Return the new version of the run's row.
+    `now` is the time at which this happened, in Unix seconds. `values` are further columns to set. Round, attempt and
+    phase are always written. After the end of a round, the offer and the server's state are written too. When the first
+    phase of an attempt opens, so are the offer, the state before the attempt, and the ids of the devices that it asks.
     """
     if server.stage is Stage.IDLE:
         values |= {**_between_rounds(offer, server.state()), "members": None}

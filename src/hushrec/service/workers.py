@@ -31,12 +31,12 @@ PAUSE_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Work:
-    """The arguments of a worker process: settings, database, listening socket and TLS files."""
+    """The arguments of a worker process: settings, database URL, listening socket and TLS files."""
 
     settings: Settings
     database: str = field(repr=False)  # may hold a password
     listening: socket.socket
-    tls: tuple[Path, Path] | None
+    tls: tuple[Path, Path] | None  # files of the certificate and of its private key; None is plain HTTP
 
     def run(self, storage: Storage, rounds: Rounds, monitor: Monitor) -> None:
         made = make_app(storage, rounds, monitor, self.settings.limits)
@@ -74,7 +74,10 @@ def _end_with_parent() -> None:
 
 
 def supervise(count: int, work: Work, log: Callable[..., None]) -> None:
-    """Keep `count` workers running until SIGINT or SIGTERM; then terminate them and return when all have ended."""
+    """Keep `count` workers running until SIGINT or SIGTERM; then terminate them and return when all have ended.
+
+    A worker that ends before is logged with `log` and started again.
+    """
     context = multiprocessing.get_context("spawn")  # a forked process would inherit locks held by threads
     is_stopping = threading.Event()
 

@@ -31,14 +31,14 @@ LISTS = ("curve", "tried")
 class Checkpoint:
     """The state of a run between two rounds: its settings, its measurements so far, and the state of its engine."""
 
-    settings: dict[str, Any]  # of the folder's main run, also in the checkpoint of a run that it is compared with
+    settings: dict[str, Any]  # of the run that the folder is for; a comparison's checkpoint has them too, not its own
     data: str  # checksum of all ratings, and of the items' attributes if the model uses them
-    curve: list[dict[str, float]] = field(repr=False)  # one measurement per round
-    patience: dict[str, Any] = field(repr=False)  # fields of `run.Best` except the predictor; empty without patience
+    curve: list[dict[str, float]] = field(repr=False)  # round number and main metric (RMSE or AUC) of each round
+    patience: dict[str, Any] = field(repr=False)  # fields of `run.Best` except the predictor; {} without patience
     seconds: float  # spent in rounds
-    tried: list[dict[str, float]]  # the steps at which this run diverged before it began again with a smaller one
-    state: Arrays = field(repr=False)
-    best: Arrays = field(repr=False)  # the predictor of the best round on the validation part
+    tried: list[dict[str, float]]  # "step" and "round" for each larger step size with which this run diverged
+    state: Arrays = field(repr=False)  # of the engine
+    best: Arrays = field(repr=False)  # the predictor of the best round on the validation part; {} without patience
 
     def check(self, settings: dict[str, Any], data: str) -> None:
         """Raise `RunError` if the data or a setting differs from those of the run that wrote this checkpoint."""

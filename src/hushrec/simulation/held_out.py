@@ -31,9 +31,11 @@ def held_out_metrics(
     """Return the metrics of a run on given test ratings; the arrays have one row per rating.
 
     `own` holds the training ratings. `users` and `items` are positions in the run's data, or -1 if unknown in training.
-    `values` and `predicted` are on the file's scale; `predicted` is None for a model that ranks. The ranking metrics
-    leave out rows whose user or item is unknown, and items that the user rated in training. For a model that predicts
-    ratings, they also leave out ratings below the upper quarter of the scale.
+    `values` are the test ratings and `predicted` the predictions for them, both on the file's scale. `values` is None
+    if the test file has no rating values, and `predicted` is None for a model that ranks.
+
+    The ranking metrics leave out rows whose user or item is unknown, and items that the user rated in training. With
+    `values` and `predicted`, they also leave out ratings below the upper quarter of the scale.
     """
     errors = {} if predicted is None or values is None else rating_metrics(predicted, values)
     liked = np.ones(len(users), dtype=np.bool_)
@@ -68,9 +70,10 @@ def _may_be_listed(own: Profiles, users: IntArray, items: IntArray) -> npt.NDArr
 
 
 def non_personal_metrics(train: Ratings, test: Ratings, *, ranks: bool) -> dict[str, Metrics]:
-    """Return the test metrics of the non-personal models by name: means, biases, and popularity.
+    """Return the test metrics of the non-personal models, by name of the model.
 
-    With `ranks`, for a model that ranks items, only popularity is measured.
+    "global_mean", "user_mean", "item_mean" and "bias" have rating metrics, "popularity" has ranking metrics. Set
+    `ranks` to compare with a model that ranks items: then only "popularity" is measured.
     """
     training = Profiles.of(train.users, train.items, np.ones(train.n_ratings), train.n_users, train.n_items)
     found: dict[str, Metrics] = {}
@@ -84,7 +87,11 @@ def non_personal_metrics(train: Ratings, test: Ratings, *, ranks: bool) -> dict[
 
 
 def _lists_of(score: Scorer, own: Profiles, users: IntArray, items: IntArray) -> Metrics:
-    """Return AUC, precision, recall and NDCG at 10 for test items, if each user's list is sorted by `score`."""
+    """Return the ranking metrics of lists that are sorted by `score`: AUC, and precision, recall and NDCG at 10.
+
+    `users` and `items` are the test rows. A user's list does not contain the user's training items in `own`. Without
+    test rows the result is empty.
+    """
     if len(users) == 0:
         return {}
     starts, rows = by_user(users, items, len(own.starts) - 1)

@@ -1,7 +1,7 @@
 """Out-of-core training on one machine: only one part of the people's data is in memory at a time.
 
-Arrays that a part returns, such as its users' vectors, are stored in a scratch folder and read back as memory maps. A
-file is removed when nothing refers to its array any more.
+Arrays that are computed for a part, such as the vectors of its users, are stored in a scratch folder and read back as
+memory maps. A file is removed when nothing refers to its array any more.
 """
 
 import weakref

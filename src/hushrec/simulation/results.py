@@ -45,9 +45,9 @@ class Recommendation:
     item: str
     title: str | None
     predicted: float | None  # the rating to show, clipped to the file's scale; None for a model that ranks
-    score: float  # ranks the item
+    score: float  # the list is sorted by it, the highest first
     support: int  # the number of the item's ratings, or the noisy number that the protocol released
-    deviation: float | None = None  # standard deviation of `predicted`
+    deviation: float | None = None  # standard deviation of `predicted`; None if the model does not estimate it
 
 
 @dataclass(frozen=True, repr=False)  # holds a rating
@@ -110,10 +110,10 @@ class Result:
         return self._recommended(best, scores, predicted, None if deviations is None else deviations[best])
 
     def recommend_to(self, profile: Profile, n: int = 10) -> list[Recommendation]:
-        """Return the `n` best items for a person who took no part in training, from their ratings on the file's scale.
+        """Return the `n` best items for a person who took no part in training, without items the person rated.
 
-        For a model that ranks, `profile` may be a list of items. If the run's file has no values, those of a profile
-        are ignored.
+        `profile` maps ids of items to ratings on the file's scale. For a model that ranks and was trained without
+        `at_least`, it may be a list of ids. If the run's file has no rating values, those of the profile are ignored.
         """
         _check_count(n)
         rated, values = self._read_profile(profile)
@@ -130,7 +130,10 @@ class Result:
 
     @property
     def _least_action(self) -> float:
-        """The lowest rating, on the scale 1 to 5, that the model learns from; minus infinity without `at_least`."""
+        """The setting `at_least`, the lowest rating that counts as an action, on the scale 1 to 5.
+
+        It is minus infinity if the setting was not given, so that every rating counts.
+        """
         lowest = self.record.get("at_least")
         return -np.inf if lowest is None else float(self.scale.to_unit(np.array([lowest]))[0]) - 1e-9
 
@@ -158,8 +161,8 @@ class Result:
     def explain(self, user: str | int, item: str | int, n: int = 3) -> list[Reason]:
         """Return up to `n` items that the user likes and that are most similar to the given item, most similar first.
 
-        A liked item is rated at or above the user's own mean; for a model that ranks, at or above `at_least`. Items
-        without a positive similarity are left out.
+        A liked item is rated at or above the user's own mean. For a model that ranks, it is rated at or above the
+        setting `at_least`, or is any rated item without that setting. Items without a positive similarity are left out.
         """
         return self._reasons(item, *self._profile(_index_of(user, self.user_ids, "user")), n, valued=True)
 
@@ -215,9 +218,9 @@ class Result:
         if not isinstance(profile, Mapping):
             lowest = self.record.get("at_least")
             if self.predicts_ratings or lowest is not None:
-                used = "ratings" if lowest is None else f"ratings from at_least = {lowest:g} up"
+                used = "predicts ratings" if lowest is None else f"uses only ratings of at least {lowest:g} (at_least)"
                 raise ParameterError(
-                    f"profile must have a rating for each item, because this run learned from {used}. Give a"
+                    f"profile must give a rating with each of its items, because this run's model {used}. Give a"
                     " mapping from item ids to ratings."
                 )
             profile = dict.fromkeys(profile, self.scale.high)

@@ -166,9 +166,9 @@ class Run:
         self.seconds = 0.0
 
     def begin_again(self, tried: list[dict[str, float]]) -> None:
-        """Reset the run, with a smaller step than the last one in `tried`; do nothing if `tried` is empty.
+        """Reset the run, with a smaller step size than the last one in `tried`; do nothing if `tried` is empty.
 
-        `tried` lists the steps at which the run has diverged, and the round in which it did.
+        Each entry of `tried` has a step size with which the run diverged ("step"), and in which round ("round").
         """
         if tried:
             self.tried = tried
@@ -183,8 +183,8 @@ class Run:
     def train(self, progress: Progress | None) -> None:
         """Run all rounds, or until early stopping, and measure after each round.
 
-        A run that diverges starts again with a smaller step, unless the model has none or the step was given; after
-        `MOST_TRIES` it raises `Diverged`.
+        A run that diverges starts again with a smaller step size, at most `MOST_TRIES` times. `Diverged` is raised if
+        it still diverges. It is raised at once if the user has set `step`, or if the model has no such option.
         """
         self.keep.restore(self)
         while True:
@@ -250,9 +250,10 @@ class Run:
         return self.engine.round_number >= self.rounds or waited >= patience
 
     def compare(self, progress: Progress | None) -> dict[str, dict[str, Any]]:
-        """Train the protocols that this run is compared with, on the same split; return metrics and budget of each.
+        """Train the protocols that this run is compared with, on the same split.
 
-        If one of them diverges, all its metrics are None, and its entry "diverged" has the error message.
+        Return metrics, "step" (the step size) and "budget" of each, by protocol. If one of them diverges, all its
+        metrics are None, and its entry "diverged" has the error message.
         """
         comparisons: dict[str, dict[str, Any]] = {}
         for protocol in self.settings.declared.compared_with:
@@ -281,7 +282,10 @@ class Run:
         return self.engine.predictor() if self.best is None else self.best.predictor
 
     def metrics(self) -> dict[str, float]:
-        """Return the metrics of the trained model and of its lists on the test part; empty if nothing is held out."""
+        """Return the metrics of the trained model on the test part; empty if nothing is held out.
+
+        Those of a rating model are its errors, and precision, recall and NDCG of its recommendations.
+        """
         found = measure(self.task, self.engine) if self.best is None else self.best.metrics
         return found | (self.task.list_metrics(self.predictor()) if found else {})
 
@@ -290,7 +294,11 @@ class Run:
         return self.engine.problem.budget(self.engine.round_number, self.engine.losses())
 
     def result(self, comparisons: dict[str, dict[str, Any]], *, interrupted: bool, seconds_in_all: float) -> Result:
-        """Return the run's result; `seconds_in_all` includes measurements and comparisons."""
+        """Return the run's result.
+
+        `comparisons` is what `compare` returned. `interrupted` says whether the user stopped the training early.
+        `seconds_in_all` includes the time of measurements and comparisons.
+        """
         engine, settings, ratings, predictor = self.engine, self.settings, self.ratings, self.predictor()
         split, scale = self.task.split, self.task.scale
         held_out = 0 if self.validation is None else len(self.validation.split.test)
@@ -371,9 +379,10 @@ def make_record(
 
 
 def measure(task: Task, engine: Engine) -> dict[str, float]:
-    """Return the engine's current metrics on a task's test part; raise `Diverged` if they are not finite.
+    """Return the engine's current metrics on a task's test part; raise `Diverged` if the main one is not finite.
 
-    If nothing is held out, the result is empty, and predictions for some training ratings are checked instead.
+    If nothing is held out, the result is empty, and `Diverged` is raised if predictions for the first `LOOKED_AT`
+    training ratings are not finite.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         if len(task.split.test) == 0:

@@ -96,7 +96,10 @@ def default_model(protocol: str | None, *, has_values: bool) -> str:
 
 
 def unknown_setting(given: Iterable[str], known: Iterable[str]) -> ParameterError:
-    """Return an error about the first of the unknown names in `given`, which suggests the most similar known name."""
+    """Return an error about one unknown name: of those in `given`, the first in alphabetical order.
+
+    The error suggests the most similar name in `known`, if one is similar.
+    """
     name, known = min(given), sorted(known)
     near = get_close_matches(name, known, n=1)
     advice = f"Did you mean {near[0]}?" if near else "help(hushrec.Recommender) lists the settings."
@@ -203,7 +206,7 @@ class Settings:
         return {} if find_protocol(protocol).is_private else self.declared_model.without_privacy
 
     def chosen(self) -> dict[str, Any]:
-        """Return the keyword arguments that reproduce these settings; options with default values are left out."""
+        """Return the keyword arguments that reproduce these settings; options that were not given are left out."""
         common = {option.name: getattr(self, option.name) for option in COMMON}
         return {name: value for name, value in common.items() if value is not None and value is not False} | self.given
 

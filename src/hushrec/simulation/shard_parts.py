@@ -52,10 +52,10 @@ class ShardPart:
     shards: Shards
     first: int
     stop: int
-    places: IntArray  # positions of the rated items among the items of the run
+    places: IntArray  # from an item's number in the shards to its position among the items of the run
     scale: Scale | None  # None for a model that ranks, which ignores values
     hold_out: HoldOut
-    without_ratings: AnyProblem | None = None  # the training problem; None as long as its terms are not known
+    without_ratings: AnyProblem | None = None  # the problem of all people, no ratings; None until its terms are known
 
     def read(self) -> tuple[IntArray, IntArray, FloatArray, BoolArray]:
         """Return users, items, values and a mask of the test rows, each with one entry per rating.

@@ -55,7 +55,8 @@ def train_shards(
     With `out`, both are also written to that folder, as `run.json` and `public.npz`. Neither holds a rating. Engine
     `cpu` holds one part of about `ratings_at_once` ratings in memory at a time. Engine `ray` spreads the parts
     over its cluster, whose workers must find the folder at the same path. `settings` are the arguments of `Settings`.
-    `progress` is called after each round, and `remark` with notes for the user.
+    `progress` is called after each round with protocol, round number, number of rounds, and NaN in place of a metric.
+    `remark` is called with notes for the user.
     """
     started = time.perf_counter()
     shards = Shards(Path(folder).absolute())
@@ -150,9 +151,9 @@ class ShardedRun:
                 progress(self.settings.protocol, self.engine.round_number, rounds, math.nan)
 
     def record(self, seconds_in_all: float) -> dict[str, Any]:
-        """Return the record of the run.
+        """Return the record of the run, with metrics after the last round only.
 
-        A `train` record has more entries about the data, such as a checksum, and a metric for every round.
+        The record of `hushrec.train` has metrics of every round, and more entries about the data, such as a checksum.
         """
         settings, engine, seen = self.settings, self.engine, self.seen
         metrics: dict[str, float] = {}

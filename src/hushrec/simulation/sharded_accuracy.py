@@ -44,12 +44,13 @@ class Accuracy:
         return named.pop("model"), named
 
     def item_biases(self) -> FloatArray:
-        """Return the item biases b_i that minimize Σ (r − b_u − b_i)² + λ (Σ b_u² + Σ b_i²), where r is centred at 0.
+        """Return the item biases b_i that minimize Σ (r − b_u − b_i)² + λ (Σ b_u² + Σ b_i²), on the scale 1 to 5.
 
-        The bias of a person follows from those of the items: b_u = Σ_i (r − b_i) / (n_u + λ). Inserting this leaves a
-        linear system for the items alone, with the left side (n_i + λ) b_i − Σ_u Σ_j b_j / (n_u + λ). The method of
-        conjugate gradients solves the system, and the parts compute its matrix-vector products. Ratings are on the
-        scale 1 to 5, n counts the ratings of a person or item, and λ is `BIAS_PENALTY`.
+        Here r is a training rating minus the mean of all, b_u is the bias of person u, and λ is `BIAS_PENALTY`. n_u and
+        n_i are the numbers of ratings of a person and of an item. The bias of a person follows from those of the items:
+        b_u = Σ_i (r − b_i) / (n_u + λ). Inserting this leaves a linear system for the items alone, with the left side
+        (n_i + λ) b_i − Σ_u Σ_j b_j / (n_u + λ), where u rated item i, and j are the items that u rated. The method of
+        conjugate gradients solves the system, and the parts compute its matrix-vector products.
         """
         n_items, weights = len(self._seen.by_item), self._seen.by_item + BIAS_PENALTY
 
@@ -115,12 +116,12 @@ def own_sums(problem: AnyProblem, values: FloatArray) -> FloatArray:
 def measure(
     worker: Worker, users: Any, public: Arrays, seen: Seen, among: Candidates | None, biases: FloatArray | None
 ) -> dict[str, Any]:
-    """Return one part's contribution to the test metrics, by name of the model ("model", "popularity", "bias", …).
+    """Return one part's contribution to the test metrics, by name: "model" and the non-personal models, such as "bias".
 
-    For a model that predicts ratings, a contribution is Σ e², Σ |e| and the number of test errors e. For a model that
-    ranks, it is the ranks of the test items among the candidate items, `among`. `biases` are the item biases of the
-    bias model. `among` is None for a model that predicts ratings, and `biases` is None for a model that ranks. `users`
-    are this part's user vectors, `seen` holds counts and sums over all parts.
+    `users` are this part's user vectors, or None if the protocol has none. `seen` has counts and sums over all parts.
+    If the model predicts ratings, a contribution is Σ e², Σ |e| and the number of test errors e. Then `biases` are the
+    item biases of the bias model, and `among` is None. If the model ranks, a contribution is what `held_out_ranks`
+    returns: the ranks of the test items among the candidate items, `among`. Then `biases` is None.
     """
     part: ShardPart = worker.part
     problem, (who, items, values, held) = worker.people.problem, part.read()
@@ -153,7 +154,10 @@ def _rating_errors(
     seen: Seen,
     biases: FloatArray,
 ) -> dict[str, FloatArray]:
-    """Return Σ e², Σ |e| and the number of test errors e of one part, for the model and each non-personal model."""
+    """Return Σ e², Σ |e| and the number of test errors e of one part, for the model and each non-personal model.
+
+    `test` has users and items of the test ratings, and `actual` their values. Errors are on the file's scale.
+    """
     assert part.scale is not None
     users, items = test
     mean = seen.mean
