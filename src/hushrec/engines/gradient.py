@@ -55,7 +55,7 @@ class GradientEngine(ABC):
         return self._predictions.predictor_from(arrays)
 
     def losses(self) -> dict[str, FloatArray]:
-        """Return the privacy losses under the name `value_rho`; infinite for users whose values have overflowed."""
+        """Return the array of `value_rho` under that name; a loss that has overflowed or is not a number is ∞."""
         with np.errstate(over="ignore", invalid="ignore"):
             return {"value_rho": np.nan_to_num(self.value_rho(), nan=np.inf, posinf=np.inf)}
 
@@ -64,7 +64,7 @@ class GradientEngine(ABC):
 
 
 def selection_probabilities(problem: GradientProblem) -> SelectionProbabilities[FloatArray] | None:
-    """Return all users' selection probabilities, 0 for those who send nothing; None if the protocol has none."""
+    """Return all users' selection probabilities, 0 for those who take no part; None in a protocol without selection."""
     z = problem.terms.reports_per_client
     if z is None:
         return None
@@ -85,6 +85,9 @@ def fake_ranges(problem: GradientProblem) -> FloatArray:
 
 
 def profile_caps(problem: GradientProblem) -> IntArray:
-    """Return how many rated items each user's permanent bits may represent: the profile cap, else `n_items`."""
+    """Return how many rated items each user's permanent bits are drawn from at most, `(n_users,)`.
+
+    This is the user's profile cap, or `n_items` without a cap.
+    """
     caps = [None if protocol.selection is None else protocol.selection.profile_cap for protocol in problem.protocols]
     return np.resize([problem.n_items if cap is None else cap for cap in caps], problem.n_users)

@@ -1,8 +1,9 @@
 """The engine `cpu` for the masked protocol: it adds up all devices' integers, and draws the noise of the sum once.
 
-The sum of n devices' noise shares is one draw with n times the variance, up to the statistical distance that
-`summed_noise` states. All other computations are the same as on devices: given the random numbers that devices drew for
-rounding, the integers are identical (`hushrec.protocols.masked.device_table`).
+On a network, each of n devices adds noise of its own. The sum of these has almost the distribution of one draw with n
+times the variance; `summed_noise(…).distance` bounds the statistical distance of the two. All other computations are
+the same as on devices (`hushrec.protocols.masked.device_table`): with the random numbers that devices drew for
+rounding, the integers are identical.
 """
 
 from collections.abc import Callable, Sequence
@@ -64,8 +65,8 @@ class MaskedPeople:
         """Return the sum, before noise, of these people's integer tables in round `number`, all blocks in one vector.
 
         `one` is the round in the plan, `codes` has the encodings of its blocks, and `table` is the public table before
-        the round. `present` has one flag per person: whether the device reports. `given` holds uniform numbers for
-        rounding, in tests.
+        the round. `present` has one flag per person: whether the device reports. In tests, `given`
+        has the uniform numbers that decide the rounding; by default they are drawn from the seed.
         """
         problem = self.problem
         people = People(*self._used, present, *self._held)
@@ -237,8 +238,8 @@ def _only(problem: AnyProblem, wanted: BoolArray) -> Ratings:
 def _layout(one: Round, codes: Sequence[BlockCode], fraction: float) -> tuple[Codes, int]:
     """Return how the blocks of round `one` are encoded, for the kernels, and the number of integers in its table.
 
-    `codes` has the encoding of each block. `fraction` multiplies every clip; it is below 1 for people with a smaller
-    budget of their own.
+    `codes` has the encoding of each block. `fraction` multiplies the largest norm of every block's integers; it is
+    below 1 for people whose own budget is smaller than the run's.
     """
     layout = Codes(
         wanted=np.zeros(kernels.KINDS, np.bool_),

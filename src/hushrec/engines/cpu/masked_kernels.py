@@ -43,28 +43,30 @@ class People(NamedTuple):
 class Codes(NamedTuple):
     """How the blocks of a round are encoded as integers; every array is indexed by the kind of block."""
 
-    wanted: npt.NDArray[np.bool_]  # the kinds of this round, (KINDS,)
-    clips: FloatArray  # C
+    wanted: npt.NDArray[np.bool_]  # whether the round has a block of this kind, (KINDS,), like all fields
+    clips: FloatArray  # C, the clip in the plan
     scales: FloatArray  # 1/γ, for the grid γ
-    clip_units: FloatArray  # the clip in grid units
-    limits: IntArray  # Δ², the largest squared norm of the integers
+    clip_units: FloatArray  # the clip in grid units; lower if people's own budget is smaller than the run's
+    limits: IntArray  # the largest squared norm of the integers: Δ², or less for a smaller budget
     offsets: IntArray  # position of the block's first entry in the table of the round
 
 
 class Table(NamedTuple):
     """The arrays of the public table, and constants, from which the entries of a person's blocks are computed.
 
-    L is the length of a person's taste. A description is the vector of `blocks.describe`.
+    In the shapes, L is the length of a person's taste, K the number of taste directions in the factor block, n_columns
+    the number of taste columns, and n_audience the length of a row of the audience block. A description is the vector
+    of `blocks.describe`: one number per taste column, and one for the length of the profile.
     """
 
     offsets: FloatArray  # predicted rating of each item for an average taste, (n_items,)
     rows: FloatArray  # item rows x_j; a prediction is offset + x_jᵀ taste, (n_items, L)
     precisions: FloatArray  # 1 / variance of a rating, given the taste, (n_items,)
-    weights: FloatArray  # factors of the rows of bias and audience blocks, (n_items,)
-    factor_weights: FloatArray  # factors of the rows of factor blocks, (n_items,)
-    directions: FloatArray  # the factor block has the taste in these K directions, (L, K)
+    weights: FloatArray  # by which the item's row in bias and audience blocks is multiplied, (n_items,)
+    factor_weights: FloatArray  # by which the item's row in factor blocks is multiplied, (n_items,)
+    directions: FloatArray  # D; factor blocks contain Dᵀ taste, (L, K)
     description_centre: FloatArray  # mean of the descriptions, (n_columns + 1,)
-    description_map: FloatArray  # whitens: mapᵀ(description − mean), (n_columns + 1, n_audience)
+    description_map: FloatArray  # M whitens descriptions: Mᵀ(description − mean), (n_columns + 1, n_audience)
     taste_columns: FloatArray  # public item columns that a person may like or dislike, (n_items, n_columns)
     # Five constants: profile_spread, profile_offset and usual_log_profile, which are arguments of `blocks.describe`;
     # audience_limit, of `blocks.audience_scores`; factor_limit, of `blocks.factor_scores`
@@ -72,10 +74,10 @@ class Table(NamedTuple):
 
 
 class Given(NamedTuple):
-    """Uniform numbers for random rounding that devices drew, by person and block; empty if the engine draws."""
+    """The uniform numbers that devices drew for random rounding. Both arrays are empty if the engine draws its own."""
 
-    starts: IntArray  # (n_people + 1,), or empty
-    uniforms: FloatArray
+    starts: IntArray  # those of person i begin at `starts[i]`, (n_people + 1,)
+    uniforms: FloatArray  # person after person; for each person, in the order in which `add_people` adds the blocks
 
 
 class Target(NamedTuple):
@@ -175,8 +177,8 @@ def add_block(kind, entries, items, width, person, target, state):  # type: igno
     """Round one person's entries of a block of this `kind` to integers, and add them to the sums of `target`.
 
     `person` is the person's number. With `width` 0 the entries are added in order; otherwise each item of `items` has
-    `width` entries, added at its row. `state` counts the 128-bit blocks of the random stream and the given uniform
-    numbers that were used for this person so far.
+    `width` entries, added at its row. `state` has two counts of what this person's rounding has used so far, and is
+    updated: 128-bit outputs of the random stream, and numbers of `target.given`.
     """
     count, codes, given, sums = len(entries), target.codes, target.given, target.sums
     uniforms = np.empty(count)

@@ -43,7 +43,7 @@ _EDGES, _HEIGHTS = ziggurat()
 
 @njit(inline="always")
 def open_uniform(word):  # type: ignore[no-untyped-def]
-    """Return a uniform number in (0, 1), the midpoint of one of 2^52 cells, so that 0 and 1 never occur."""
+    """Map a random 64-bit word to a uniform number in (0, 1): the midpoint of one of 2^52 cells, never 0 or 1."""
     return (np.float64(np.int64(word >> _SHIFT)) + 0.5) * 2.0**-52
 
 
@@ -150,7 +150,11 @@ def fill_normal(stream, user, words, out):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _place_in_layers(words, out):  # type: ignore[no-untyped-def]
-    """Fill `out` with the signed horizontal position in its layer that each word selects."""
+    """Fill `out` with the first candidates of `fill_normal`: one number, with sign, from each random word in `words`.
+
+    The word's lowest 8 bits select a layer, and the next bit selects the sign. The upper 52 bits give the horizontal
+    position in the layer.
+    """
     for k in range(len(out)):
         word = words[k]
         x = open_uniform(word) * _EDGES[word & _LAYER]
@@ -185,11 +189,11 @@ def _outside_core(stream, user, block, layer, x):  # type: ignore[no-untyped-def
 def half_width(center, epsilon_g):  # type: ignore[no-untyped-def]
     """Return the s with P(|center + Z| < s) = exp(−epsilon_g) for standard normal Z, rounded up by a factor 1 + 1e-11.
 
-    Newton's method on the logarithm approaches s from below, as in `budget.calibrate.fake_error_bound`. It starts at
-    the larger of two numbers that are at most s: `center` + Φ⁻¹(exp(−epsilon_g)), and the x with 2 x φ(c) =
-    exp(−epsilon_g), where c is `center` if `center` < 1, otherwise 0. The second is at most s because
-    P(|center + Z| < x) ≤ 2 x φ(c), which for c = `center` follows from cosh(c x) ≤ exp(x²/2). Convergence is quadratic,
-    so that a relative step of 1e-7 is the last one needed.
+    Newton's method on the logarithm of P approaches s from below, as in `budget.calibrate.fake_error_bound`. It needs a
+    start that is at most s, and takes the larger of two. One is `center` + Φ⁻¹(exp(−epsilon_g)). The other is
+    exp(−epsilon_g) / (2 φ(c)), where φ is the standard normal density, and c is `center` if that is below 1, otherwise
+    0. It is at most s because P(|center + Z| < x) ≤ 2 x φ(c) for every x > 0; for c = `center` this follows from
+    cosh(c x) ≤ exp(x²/2). Convergence is quadratic, so that a relative step of 1e-7 is the last one needed.
     """
     density = math.exp(-0.5 * center**2) if center < 1.0 else 1.0
     quantile = ndtri(math.exp(-epsilon_g)) if epsilon_g < 600.0 else ndtri_exp_deep(-epsilon_g)
@@ -205,7 +209,7 @@ def half_width(center, epsilon_g):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _log_mass(center, s):  # type: ignore[no-untyped-def]
-    """Return ln P(|center + Z| < s) for standard normal Z; for a tiny s by a series around 2 s φ(center)."""
+    """Return ln P(|center + Z| < s) for standard normal Z; for a tiny s by the series of P in powers of s."""
     if s * max(center, 1.0) < 1e-4:
         return math.log(2.0 * s) - _LOG_SQRT_2PI - 0.5 * center**2 + math.log1p((center**2 - 1.0) * s**2 / 6.0)
     outside = ndtr(center - s) + ndtr(-s - center)
@@ -219,10 +223,11 @@ def _log_mass(center, s):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, fastmath=FUSED)
 def fill_fakes(mean, deviation, epsilon_g, words, out):  # type: ignore[no-untyped-def]
-    """Fill `out` with fake errors from N(mean, deviation²) truncated to ±α, using one random word for each.
+    """Fill `out` with fake errors from N(mean, deviation²) truncated to ±α, each from one random word in `words`.
 
-    α follows from `epsilon_g` by Theorem 3 of [SDCF]: 0 gives the untruncated normal distribution, ∞ gives zeros. With
-    deviation 0 (a person with one rating) every fake error is the mean.
+    `mean` and `deviation` are those of the person's real errors. α follows from `epsilon_g` by Theorem 3 of [SDCF]:
+    0 gives the untruncated normal distribution, ∞ gives zeros. With deviation 0, as of a person with one rating, every
+    fake error is the mean.
     """
     if epsilon_g == np.inf:
         out[:] = 0.0
@@ -245,7 +250,10 @@ def fill_fakes(mean, deviation, epsilon_g, words, out):  # type: ignore[no-untyp
 
 @njit(cache=True, fastmath=FUSED)
 def _fill_truncated(center, s, words, out):  # type: ignore[no-untyped-def]
-    """Fill `out` with draws of N(center, 1), with center ≥ 0, truncated to [−s, s], by the inverse CDF."""
+    """Fill `out` with draws of N(center, 1) truncated to [−s, s], by the inverse CDF.
+
+    `center` is at least 0. Each draw uses one random word of `words`.
+    """
     lower, upper = ndtr(-s - center), ndtr(s - center)
     if s < _NARROW:
         _fill_narrow(center, s, words, out)

@@ -63,9 +63,10 @@ def own_errors(rated, partners, user_vector, item_vectors, errors, pull):  # typ
 
 @njit(cache=True)
 def choose_both_ends(rated, partners, errors, is_rated, selected, selected_errors):  # type: ignore[no-untyped-def]
-    """Write all items of the pairs to `selected`, each item once, and their errors; return the number of items.
+    """Write all items of the pairs to `selected`, each item once, and their errors to `selected_errors`.
 
-    A rated item has the error s of its pair. A partner has −s of the first pair that it is in.
+    Return the number of items. `errors` has the error s of each pair. A rated item has the error s of its pair; a
+    partner has −s of the first pair that it is in. `is_rated` is changed during the call and restored.
     """
     count = len(rated)
     copy_into(rated, selected)

@@ -44,7 +44,11 @@ class People:
         return self.with_constant(layout.padded(self.problem, initial_user_vectors(self.problem), self._dtype))
 
     def inputs(self, round_number: int, vectors: Vectors, draws: Mapping[int, Draws] | None = None) -> Inputs:
-        """Return the inputs of the kernels for one round. Without `draws` of all users, the kernels draw."""
+        """Return the inputs of the kernels for one round.
+
+        `draws` has the random draws of every user who takes part; tests take them from engine `reference`. With None,
+        the kernels make their own.
+        """
         problem = self.problem
         self._renew_permanent_bits(round_number)
         return Inputs(
@@ -57,11 +61,12 @@ class People:
         )
 
     def report(self, inputs: Inputs, sums: Rows, counts: IntArray) -> tuple[Outcome, float]:
-        """Compute every user's report; return new user vectors and privacy losses, and the largest norm |e| ‖u‖.
+        """Compute the reports of all users in one round, and sum them up for each block of users.
 
-        The gradient of a reported item contains e u, its error times the user vector. For each block of users, `sums`
-        `(n_blocks, n_items, width)` and `counts` `(n_blocks, n_items)` are filled with the sums of e u and the numbers
-        of gradients of each item.
+        The gradient of a reported item contains e u, its error times the user vector. `sums`, of shape
+        `(n_blocks, n_items, width)`, is filled with each item's sum of e u; `counts`, of shape `(n_blocks, n_items)`,
+        with its number of gradients. Return the new user vectors with the privacy losses of this round, and the largest
+        norm |e| ‖u‖ of an e u, which is ∞ if a number is not finite.
         """
         before = inputs.vectors.users
         outcome = Outcome(before.copy(), np.zeros(self.problem.n_users))

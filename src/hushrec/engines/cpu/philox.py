@@ -1,8 +1,8 @@
 """Philox4x32-10 for compiled kernels: the counter-based generator of Salmon, Moraes, Dror and Shaw (SC 2011).
 
 A stream is keyed by (seed, purpose, round, user), as everywhere in hushrec: the Philox key is the seed, and the counter
-holds the number of the block, the user, the round and the purpose, 32 bits each. A block has 128 random bits. Blocks
-depend only on their counter, so that the compiler can compute several at once.
+holds the number of the block, the user, the round and the purpose, 32 bits each. A block has 128 random bits. It
+depends on its key and counter and on no other block, so that the compiler can compute several at once.
 """
 
 from typing import NamedTuple

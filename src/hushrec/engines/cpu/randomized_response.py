@@ -84,7 +84,11 @@ def _chance(ones, if_zero, if_one, weight):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _compare_rest(stream, user, bits, if_zero, if_one, undecided, out):  # type: ignore[no-untyped-def]
-    """Compare the lower bits for the items that are `undecided`, and set the bits of selected items in `out`."""
+    """Decide the items that `_compare_first_bits` left undecided: those whose bit in `undecided` is 1.
+
+    For these items, compare the remaining lower bits of the uniform number with those of the item's probability. Set
+    the bit in `out` of each item that is selected. An item whose bits are all equal is not selected.
+    """
     block = _REST_BLOCK
     for place in range(len(bits)):
         weight = BITS - _JOINT
@@ -147,7 +151,11 @@ def list_items(bits, n_items, items):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def select_sparse(stream, user, bits, n_items, prob_zero, prob_one, words, items):  # type: ignore[no-untyped-def]
-    """Draw the items that a user reports into `items`, by the method for small probabilities; return their number."""
+    """Draw the items that a user reports, write them to `items`, ascending, and return their number.
+
+    This is the method for small probabilities, by geometric gaps. An item is selected with probability `prob_one` if
+    its permanent bit in `bits` is 1, otherwise with `prob_zero`. `words` is working memory of `scratch_words` words.
+    """
     rate = max(prob_zero, prob_one)
     if rate == 0.0:
         return 0
@@ -172,10 +180,11 @@ def select_sparse(stream, user, bits, n_items, prob_zero, prob_one, words, items
 
 @njit(cache=True, nogil=True)
 def fill_permanent(first_user, stop_user, starts, items, caps, flip, stream, bits):  # type: ignore[no-untyped-def]
-    """Fill `bits` with the permanent bits of users `first_user` … `stop_user` − 1 who have ratings.
+    """Draw the permanent bits of users `first_user` … `stop_user` − 1 into `bits`, which has one row per user.
 
-    The bit of an item is 1 if the user rated it; it is then flipped with probability `flip[user]` · 2^-53. If a user
-    rated more than `caps[user]` items, only that many of them, chosen at random, count as rated.
+    User i rated the items `items[starts[i]:starts[i + 1]]`; the row of a user without ratings is left unchanged. The
+    bit of an item is 1 if the user rated it; it is then flipped with probability `flip[i]` · 2^-53. If a user rated
+    more than `caps[i]` items, only that many of them, chosen at random, count as rated.
     """
     for user in range(first_user, stop_user):
         rated = items[starts[user] : starts[user + 1]]
@@ -191,7 +200,10 @@ def fill_permanent(first_user, stop_user, starts, items, caps, flip, stream, bit
 
 @njit(cache=True)
 def _mark_rated(rated, cap, stream, user, words, truth):  # type: ignore[no-untyped-def]
-    """Set the bits of `cap` random rated items in `truth`, or of all if there are fewer, by selection sampling."""
+    """Choose `cap` random items of `rated`, or all if there are fewer, and set their bits in `truth` to 1.
+
+    The method is selection sampling. `truth` packs 64 items into a word, and `words` is working memory.
+    """
     fill_words(stream, user, _SUBSET_BLOCK, words[: (len(rated) + 1) // 2 * 2])
     wanted = min(cap, len(rated))
     for place in range(len(rated)):

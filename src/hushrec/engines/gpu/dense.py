@@ -25,11 +25,11 @@ class FakeLaw:
     fake = sign · (center + deviation · Φ⁻¹(low + uniform · mass)). Every field is `(g, n)`, for g runs and n users.
     """
 
-    sign: Tensor
-    center: Tensor  # |mean|
-    deviation: Tensor
-    low: Tensor  # Φ at the lower end of the interval
-    mass: Tensor  # exp(−ε_g)
+    sign: Tensor  # of the mean of the real errors, −1 or 1
+    center: Tensor  # absolute value of that mean
+    deviation: Tensor  # standard deviation of the real errors
+    low: Tensor  # Φ((−bound − center) / deviation): the probability below −bound
+    mass: Tensor  # exp(−ε_g), the probability between −bound and bound
     bound: Tensor  # α
 
     def of_run(self, run: int) -> "FakeLaw":
@@ -74,7 +74,7 @@ def fake_error_bounds(mean: Tensor, deviation: Tensor, epsilon_g: Tensor) -> Ten
 
 
 def _log_mass(center: Tensor, s: Tensor) -> Tensor:
-    """Return ln(Φ(s − c) − Φ(−s − c)) for c = `center`; for a narrow interval by 2 s φ(c) (1 + (c² − 1) s²/6)."""
+    """Return ln(Φ(s − c) − Φ(−s − c)) for c = `center`; for a small s from the series 2 s φ(c) (1 + (c² − 1) s²/6)."""
     narrow = torch.log(2 * s) - math.log(2 * math.pi) / 2 - center**2 / 2 + torch.log1p((center**2 - 1) * s**2 / 6)
     upper = torch.special.log_ndtr(s - center)
     wide = upper + torch.log(-torch.expm1(torch.special.log_ndtr(-s - center) - upper))

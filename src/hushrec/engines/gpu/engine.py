@@ -106,10 +106,10 @@ class GpuBatch:
         return rating_errors(tests, self.user_vectors, self.item_vectors)
 
     def held_out_ranks(self, tests: HeldOut) -> IntArray:
-        """Count, for each held-out item, the user's other items without a training rating, `(n_runs, 3, n_tests)`.
+        """Return how each held-out item ranks among the items without a training rating, `(n_runs, 3, n_tests)`.
 
-        The middle axis has three counts: items that score higher than the held-out item, items that score the same,
-        and all items.
+        The middle axis has three counts of the user's items that have no training rating, without the held-out item
+        itself: those that score higher than it, those that score the same, and all of them.
         """
         found = [
             held_out_ranks(tests.users[split], tests.items[split], self._is_rated(run), *self._vectors(run))
@@ -196,14 +196,21 @@ class GpuBatch:
         return self.user_vectors[run], self.item_vectors[run]
 
     def _noises(self, counts: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the noise of user and item vectors: variance η / (number of ratings) and η / (number of gradients)."""
+        """Return the noise that this round adds to all user vectors and to all item vectors.
+
+        Its variance is η / (number of the user's ratings) and η / (number of the item's gradients, in `counts`), with
+        the step size η. For an item, this is the variance of the mean of its gradients' noise.
+        """
         eta, h = self._step_sizes(), self._counts[..., None].clamp_min(1)
         users = self._normal(Purpose.USER_NOISE, self.n_users) * (eta / h).sqrt()
         items = self._normal(Purpose.GRADIENT_NOISE, self.n_items) * (eta / counts[..., None].clamp_min(1)).sqrt()
         return users, items
 
     def _apply(self, user_gradients: Tensor, items: dense.ItemSums, user_noise: Tensor, item_noise: Tensor) -> None:
-        """Update vectors, privacy losses and counts; users who take no part and items without gradients do not move."""
+        """Update all vectors, and the totals of privacy losses and of reported items.
+
+        The vectors of users who take no part and of items without gradients stay as they are.
+        """
         eta, weight = self._step_sizes(), self._weights
         h, c = self._counts[..., None], items.counts.to(self._dtype)[..., None]
         squared_norms = (self.user_vectors**2).sum(-1)
@@ -227,9 +234,9 @@ class GpuBatch:
         return torch.rand((self.n_users, self.n_items), generator=self._generator, device=self.device)
 
     def _pair_draws(self, run: int, purpose: Purpose, like: Tensor) -> Tensor:
-        """Return uniform numbers in [0, 1), `(len(like),)`, from which the other items of pairs are chosen.
+        """Return one uniform number in [0, 1) for each entry of `like`, from which the partner in a pair is chosen.
 
-        They are float64, because float32 has too few values to choose every item equally often.
+        The numbers are float64, because float32 has too few values to choose every item equally often.
         """
         self._generator.manual_seed(self._key(run, purpose))
         return torch.rand(len(like), generator=self._generator, dtype=torch.float64, device=self.device)

@@ -32,9 +32,11 @@ def rating_errors(tests: HeldOut, user_vectors: Tensor, item_vectors: Tensor) ->
 def held_out_ranks(
     users: Tensor, items: Tensor, is_rated: Tensor, user_vectors: Tensor, item_vectors: Tensor
 ) -> IntArray:
-    """Return how one held-out item per user ranks among the items unrated in training, for one run: `(3, n_tests)`.
+    """Return how each held-out item ranks in one run among the items without a training rating, `(3, n_tests)`.
 
-    The rows count the user's other unrated items: those that score higher, those that score the same, and all.
+    Item `items[t]` is held out from user `users[t]`; `is_rated` `(n_users, n_items)` marks the training ratings. The
+    rows count the user's items that have no training rating, without the held-out item itself: those that score higher
+    than it, those that score the same, and all of them.
     """
     scores = user_vectors[users] @ item_vectors.T
     own = scores.gather(1, items[:, None])

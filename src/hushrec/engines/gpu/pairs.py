@@ -1,8 +1,10 @@
 """A round of pairwise ranking (model `bpr`) in plain PyTorch: sums of errors times vectors, for all users of one run.
 
-In the shapes, n is the number of users, m of items, k of factors and r of training ratings. A pair is a rated item j
-and an unrated item j', its partner. Pairs are lists with one entry per rating or per selected cell. The sums for
-items are a matrix product over all (user, item) cells, as in `engines.gpu.dense`.
+In the shapes, n is the number of users, m of items, k of factors and r of training ratings. A pair is a rated item and
+an unrated one; each is the partner of the other. There is one pair per training rating, from which the user vectors
+learn. Under selection there is also one pair per selected (user, item) cell, from which the report is made; otherwise
+the report is made from the pairs of the ratings. The sums for items are a matrix product over all cells, as in
+`engines.gpu.dense`.
 """
 
 from dataclasses import dataclass
@@ -27,17 +29,18 @@ class Profiles:
     keys: Tensor  # for each rating user · (m + 1) + aᵢ − i, ascending, (r,); `unrated_items` explains aᵢ − i
 
     def unrated_items(self, users: Tensor, uniform: Tensor) -> Tensor:
-        """Map a uniform number to an unrated item of each user: number ⌊uniform · count⌋ of the user's unrated items.
+        """Choose an unrated item of each user in `users`: number ⌊uniform · count⌋ of the user's `count` unrated items.
 
-        If a user's rated items are a₀ < a₁ < …, then aᵢ − i unrated items have smaller numbers than aᵢ. So unrated item
-        number t is the item t plus the count of rated items with aᵢ − i ≤ t.
+        `uniform` has a number in [0, 1) for each entry of `users`. If a user's rated items are a₀ < a₁ < …, then aᵢ − i
+        unrated items have smaller numbers than aᵢ. So unrated item number t is the item t plus the count of rated items
+        with aᵢ − i ≤ t.
         """
         rank = (uniform * (self.n_items - self.counts[users])).long()
         below = torch.searchsorted(self.keys, users * (self.n_items + 1) + rank, right=True) - self.starts[users]
         return rank + below
 
     def rated_items(self, users: Tensor, uniform: Tensor) -> Tensor:
-        """Map a uniform number to a rated item of each user: number ⌊uniform · count⌋ of the user's rated items."""
+        """Choose a rated item of each user in `users`: number ⌊uniform · count⌋ of the user's `count` rated items."""
         return self.items[self.starts[users] + (uniform * self.counts[users]).long()]
 
 
@@ -79,7 +82,7 @@ def own_pairs(
 def both_ends(profiles: Profiles, partners: Tensor, errors: Tensor) -> Reports:
     """Return the errors of all items of the pairs, each item once per user.
 
-    A rated item has the error s of its pair. A partner has −s of the first pair that it is in.
+    A rated item has the error s of its pair. An unrated item has −s of the first pair of this user that it is in.
     """
     cells, order = torch.sort(profiles.users * profiles.n_items + partners, stable=True)
     is_first = torch.ones_like(cells, dtype=torch.bool)
@@ -93,7 +96,11 @@ def both_ends(profiles: Profiles, partners: Tensor, errors: Tensor) -> Reports:
 
 
 def selected_partners(profiles: Profiles, users: Tensor, is_rated: Tensor, uniform: Tensor) -> Tensor:
-    """Map uniform numbers to partners: an unrated item for each rated selected item, a rated one for each unrated."""
+    """Choose the partner of each selected item: an unrated item for a rated one, and a rated item for an unrated one.
+
+    Selected item number i belongs to user `users[i]`. `is_rated[i]` says whether the user rated it, and `uniform[i]` in
+    [0, 1) chooses the partner.
+    """
     return torch.where(is_rated, profiles.unrated_items(users, uniform), profiles.rated_items(users, uniform))
 
 

@@ -13,8 +13,9 @@ RESERVE = 0.8  # share of the free memory that a batch may use
 def selection_choices(problem: GradientProblem) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Return every user's flip probability, `prob_send_zero`, `prob_send_one` and ε_g, `(n_users,)` each.
 
-    A flip is the change of a permanent bit. In a protocol without selection the probabilities are 0, 0 and 1, so
-    that exactly the rated items are reported.
+    A true bit is 1 for a rated item and 0 for an unrated one; with the flip probability, the permanent bit is the
+    opposite. In a protocol without selection the three probabilities are 0, 0 and 1, so that exactly the rated items
+    are reported, and ε_g is 0. For users who take no part, all three probabilities are 0.
     """
     found = selection_probabilities(problem)
     if found is None:
@@ -66,9 +67,10 @@ def runs_at_once(
 ) -> int:
     """Return the number of runs that fit into `free_bytes` of GPU memory; raise `ParameterError` if not even one does.
 
-    A run needs its share of the training values (shared by `runs_per_set` runs), permanent bits, vectors and temporary
-    arrays. The plain PyTorch version also needs, for one run at a time, about eight numbers per (user, item) cell, and
-    for each of `n_pairs` pairs (model `bpr`) eight vectors and sixteen numbers of 8 bytes.
+    A fifth of `free_bytes` stays unused. Every run needs permanent bits, vectors and temporary arrays; `runs_per_set`
+    runs share one copy of the training values. Kernels `dense` compute one run at a time, and need further memory for
+    it: about eight numbers per (user, item) cell, and for each of `n_pairs` pairs (model `bpr`) eight vectors and
+    sixteen numbers of 8 bytes. This memory is reserved for kernels `fused` too.
     """
     cells = n_users * n_items
     one_run = cells * (1 + 4 / runs_per_set) + 4 * 8 * n_factors * (n_users + n_items)

@@ -21,5 +21,5 @@ def connected_crew() -> RayCrew:
 
 
 def ray_engine(problem: AnyProblem, *, remark: Remark | None = None) -> Engine:
-    """Return the engine `ray` for a problem, on the workers of `connected_crew`."""
+    """Return the engine `ray` for a problem, on the workers of `connected_crew`. `remark` shows the user a message."""
     return sharded_engine(problem, connected_crew(), remark=remark)
