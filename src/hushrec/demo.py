@@ -54,23 +54,23 @@ class Suggestion:
 
 @dataclass(frozen=True)
 class Advice:
-    """The recommendations for one person, and the true mean rating of all films that the person has not rated."""
+    """The recommendations for one person, and a mean rating to compare them with."""
 
-    person: str
+    person: str  # user id
     suggestions: list[Suggestion]
-    truth_elsewhere: float  # mean rating that the ground truth expects of films that the person has not rated
+    truth_elsewhere: float  # mean, over all films that the person has not rated, of what the ground truth expects
 
 
 @dataclass(frozen=True)
 class Demo:
-    """The results of a demo: its folder and report page, trained runs, recommendations, leakage plot and duration."""
+    """The results of a demo."""
 
     folder: Path
-    page: Path | None  # None if the extra `report` is not installed
-    study: Study
+    page: Path | None  # the report; None if the extra `report` is not installed
+    study: Study  # the trained runs
     advice: Advice
-    points: list[Point]
-    seconds: float
+    points: list[Point]  # of the leakage plot: test RMSE of each setting, and what attacks recover
+    seconds: float  # duration of the demo
 
 
 def run_demo(
@@ -80,10 +80,11 @@ def run_demo(
     progress: Progress | None = None,
     beside: Executor | None = None,
 ) -> Demo:
-    """Train with every entry of `SETTINGS`, recommend to one person, and write runs, plots and `report.html` to `out`.
+    """Train and attack with every entry of `SETTINGS`, recommend to one person, and write the results to `out`.
 
-    Without the extra `report`, no plots and no page are written. The attacks run in the executor `beside`
-    during training or, without an executor, after it.
+    The results are the ratings, the runs and, if the extra `report` is installed, plots and `report.html`. `rounds`
+    replaces the number of rounds in `COMMON`. The attacks run in the executor `beside` during training or, without an
+    executor, after it.
     """
     options = COMMON if rounds is None else {**COMMON, "rounds": rounds}
     started = time.perf_counter()
@@ -119,17 +120,17 @@ def run_demo(
 
 
 def with_common(settings: dict[str, Any], common: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of a run, updated with the `common` options that its model and protocol have."""
+    """Return the settings of a run, updated with those entries of `common` that its model and protocol use."""
     used = Settings(**settings).options
     return {**settings, **{option: value for option, value in common.items() if option in used}}
 
 
 def attack(ratings: Ratings, common: dict[str, Any], beside: Executor | None) -> Callable[[], list[Record]]:
-    """Prepare the attacks on every entry of `SETTINGS`; return a function that returns their records when it is called.
+    """Prepare the attacks on every entry of `SETTINGS`; return a function that returns their records in this order.
 
-    The records are in the order of `SETTINGS`. Without an executor `beside`, the returned function runs the attacks. An
-    executor runs them from now on, and begins with the last entry of `SETTINGS`. This process trains from the first
-    entry on, so that the two do not compile the same kernels at the same time.
+    Without an executor `beside`, the returned function runs the attacks. With one, they start at once, beginning with
+    the last entry of `SETTINGS`. Training begins with the first entry, so that the attacks and the training do not
+    compile the same kernels at the same time.
     """
     fewer = {**common, "rounds": min(common["rounds"], ATTACKED_ROUNDS)}
     tasks = [partial(quick_audit, ratings, Settings(**with_common(settings, fewer))) for settings in SETTINGS.values()]
@@ -140,7 +141,10 @@ def attack(ratings: Ratings, common: dict[str, Any], beside: Executor | None) ->
 
 
 def points_of(attacks: list[Record], study: Study) -> list[Point]:
-    """Return the points of the leakage plot: for each setting its final RMSE and what the attacks recovered."""
+    """Return the points of the leakage plot: for each setting its test RMSE and the best attack of each kind.
+
+    `attacks` are the records of the attacks, in the order of `study.settings`.
+    """
     return [
         Point(trained.label, trained.protocol, trained.mean("rmse"), recovered(found, found["protocol"]))
         for found, trained in zip(attacks, study.settings, strict=True)
@@ -153,7 +157,10 @@ def _train(ratings: Ratings, folder: Path, name: str, settings: dict[str, Any], 
 
 
 def prepare(out: str | Path) -> Path:
-    """Return the demo's folder without earlier results; raise `RunError` if it contains files that no demo wrote."""
+    """Make the demo's folder and return it; delete the runs, plots and page of an earlier demo in it.
+
+    Raise `RunError` if `out` is a file, or a folder with files but without the mark of an earlier demo.
+    """
     folder = Path(out)
     if folder.exists() and not (folder / MARK).is_file() and (not folder.is_dir() or any(folder.iterdir())):
         raise RunError(f"{folder} must be a new or empty folder, or that of an earlier demo. Choose another --out.")
@@ -189,7 +196,7 @@ def _write_files(ratings: Ratings, folder: Path) -> None:
 
 
 def advise(result: Result, ratings: Ratings) -> Advice:
-    """Return recommendations for the person with the most ratings, with reasons and the true expected ratings."""
+    """Return recommendations for the person with the most ratings, with the ratings that the ground truth expects."""
     user = int(np.bincount(ratings.users).argmax())
     person = ratings.user_ids[user]
     everything = np.arange(ratings.n_items)

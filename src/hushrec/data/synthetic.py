@@ -67,11 +67,11 @@ class Shape:
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """The ratings of consecutive users: their indices, item indices and values, sorted by user."""
+    """The ratings of consecutive users, sorted by user. Each array has one entry per rating."""
 
-    users: IntArray
-    items: IntArray
-    values: FloatArray
+    users: IntArray  # indices, from 0
+    items: IntArray  # indices, from 0
+    values: FloatArray  # 1, 2, … 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,15 +92,15 @@ class Truth:
 
 @dataclass(frozen=True, eq=False)
 class _World:
-    """The films with their vectors, and `activity`, the number of ratings of each user; drawn before any rating."""
+    """What is drawn before any rating: the films, and how many ratings each user has."""
 
     shape: Shape
-    activity: IntArray
-    log_popularity: FloatArray
-    item_biases: FloatArray
-    item_vectors: FloatArray
-    genres: BoolArray
-    years: FloatArray
+    activity: IntArray  # (n_users,): the number of ratings of each user
+    log_popularity: FloatArray  # (n_items,)
+    item_biases: FloatArray  # (n_items,)
+    item_vectors: FloatArray  # (n_items, N_FACTORS)
+    genres: BoolArray  # (n_items, len(GENRES)): whether a film has a genre
+    years: FloatArray  # (n_items,)
     titles: list[str]
 
 
@@ -144,7 +144,10 @@ def synthetic_truth(n_users: int = 300, n_items: int = 400, n_ratings: int = 18_
 
 
 def from_name(name: str) -> Ratings:
-    """Return the ratings of a name such as `synthetic` or `synthetic:users=6000,items=4000,seed=3`."""
+    """Return the synthetic ratings that a name describes, such as `synthetic:users=6000,items=4000,seed=3`.
+
+    Without `ratings`, the mean number of ratings per user is 60, or 30 % of the items if that is less.
+    """
     settings: dict[str, int] = {}
     names = {"users": "n_users", "items": "n_items", "ratings": "n_ratings", "seed": "seed"}
     for part in filter(None, name.partition(":")[2].split(",")):

@@ -88,9 +88,10 @@ def read_table(path: Path, *, encoding: str | None = None, skip_rows: int = 0, o
 def read_batches(
     path: Path, *, encoding: str | None = None, skip_rows: int = 0, one_column: bool = False, at_once: int | None = None
 ) -> Iterator[Table]:
-    """Yield the rows of a file in order, in tables of about `at_once` bytes of text; by default in one table.
+    """Yield the rows of a file in order, in tables of about `at_once` bytes; in one table if `at_once` is None.
 
-    Only the first table can begin with a header. `read_table` explains the other arguments.
+    From Parquet, and from text that `_quoted_tables` reads, a table has `at_once` / `BYTES_PER_ROW` rows. Only the
+    first table can begin with a header. `read_table` explains the other arguments.
     """
     if skip_rows < 0:
         raise DataError(f"skip_rows must be 0 or more, got {skip_rows}.")
@@ -167,7 +168,10 @@ def _plain_table(shape: Shape, block: Block) -> Table:
 
 
 def _check_widths(shape: Shape, block: Block, separator: str) -> None:
-    """Raise `DataError` if a line does not have `shape.width` fields; polars would pad or accept some such lines."""
+    """Raise `DataError` if a line does not have `shape.width` fields. Polars does not refuse all such lines.
+
+    `separator` is the character between the fields of `block`: that of the file, or the one that replaced `::`.
+    """
     ends = np.append(_places(block.data, "\n"), len(block.data))
     before_end = np.searchsorted(_places(block.data, separator), ends)
     found = np.diff(before_end, prepend=0) + 1
@@ -199,7 +203,7 @@ def _single_character_separator(path: Path, data: bytes) -> tuple[bytes, str]:
 def _quoted_tables(
     path: Path, blocks: Iterator[Block], separator: str, shape: Shape | None, at_once: int | None
 ) -> Iterator[Table]:
-    """Yield tables from text that needs quotes, read with the module `csv`.
+    """Yield tables from text with quoted fields that contain separators, quotes or line ends, read by the module `csv`.
 
     `shape` is the form of the file if an earlier block has determined it, otherwise None.
     """
@@ -279,7 +283,10 @@ def _starts_with(path: Path, magic: bytes) -> bool:
 
 @contextmanager
 def _decoding(plain: Path, step: int) -> Iterator["subprocess.Popen[bytes]"]:
-    """Yield a child process that decodes `step` rows at a time (all at once if 0), and kill it at the end."""
+    """Yield a child process that decodes a Parquet file, `step` rows at a time (all at once if 0); kill it at the end.
+
+    The process writes each batch of rows to its stdout: the size in 8 bytes, then the rows in Arrow IPC format.
+    """
     command = [sys.executable, "-P", "-c", DECODE_PARQUET, str(plain), str(step)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
         try:

@@ -91,7 +91,7 @@ def _with_newlines(data: bytes) -> bytes:
 
 
 def _as_utf8(path: Path, blocks: Iterator[bytes], encoding: str | None) -> Iterator[bytes]:
-    """Yield text converted from `encoding` to UTF-8; unchanged if `encoding` is None."""
+    """Yield text converted from `encoding` to UTF-8; unchanged and unchecked if `encoding` is None."""
     if encoding is None:
         yield from blocks
         return

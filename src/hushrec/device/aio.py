@@ -40,10 +40,11 @@ class Event:
 
 @asynccontextmanager
 async def taking_part(device: Device, *, wait: float = WAIT_SECONDS) -> AsyncIterator[AsyncIterator[Event]]:
-    """Report in every round of the device's server until the run is over; yield an iterator of events.
+    """Yield an iterator of the events of a device that takes part in every round until the run is over.
 
-    Leaving the block ends the participation: the device drops out of the open round, and a step in progress stops after
-    its current request, which the server answers within about `wait` seconds.
+    The device reports only while the iterator is read. One request waits up to `wait` seconds for the server's next
+    message. Leaving the block ends the participation: the device drops out of the open round, and a step in progress
+    stops when its current request is answered.
     """
     closing = threading.Event()
     try:

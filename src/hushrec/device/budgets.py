@@ -28,11 +28,12 @@ class Budgets:
 
     For protocol `masked`, `epsilon` is the most that one run may cost this person, and `least_cohort` is the smallest
     number of devices that a sum may cover. `epsilon_i`, `epsilon_p` and `epsilon_g` are for `sdcf` (docs/notation.md),
-    and so is `max_value_rho`, the largest cost of the gradient values; None sets no limit. `scale` is the lowest and
-    the highest rating.
+    and so is `max_value_rho`, the most that the gradient values may cost, in ρ of zero-concentrated differential
+    privacy; None sets no limit. `scale` is the lowest and the highest rating.
 
     A protocol other than these two may need options of its own: `options` maps their names to values. `limits` maps a
-    unit of the ledger to the most that all runs together may cost in that unit; it overrides the limits above.
+    unit of the ledger to the most that all runs together may cost in that unit. It overrides `epsilon_p` as the limit
+    of unit `selection`, and `max_value_rho` as that of unit `value`.
     """
 
     epsilon: float = 8.0
@@ -80,11 +81,11 @@ class Budgets:
         return [one.configure(self.options_for(one.name, one.models[0]), one.models[0]) for one in chosen]
 
     def new_ledger(self) -> Ledger:
-        """Return an empty ledger with this person's limits; by default, `sdcf` may draw permanent bits once."""
+        """Return an empty ledger with this person's limits. By default they let `sdcf` draw permanent bits once."""
         return Ledger(**{"selection": self.epsilon_p, "value": self.max_value_rho, **self.limits})
 
     def options_for(self, protocol: str, model: str) -> dict[str, Any]:
-        """Return this person's values of the personal options of a protocol and model, by option name.
+        """Return the values of those options of a protocol and model that each person chooses, by option name.
 
         Raise `ParameterError` if one of the options has no value.
         """
@@ -101,7 +102,7 @@ class Budgets:
         return protocol_of(offer, self.options_for(offer.protocol, offer.model))
 
     def form_values(self) -> FloatArray:
-        """Return the rating values that the page's form offers, on this person's scale."""
+        """Return the ratings that the form of the device page offers, ascending, on this person's scale."""
         return form_values(*self.scale)
 
     def to_unit(self, values: npt.ArrayLike) -> FloatArray:
@@ -126,10 +127,10 @@ def _as_scale(scale: Any) -> tuple[float, float]:
 
 
 def allow_run(protocol: ConfiguredProtocol, terms: Any, ledger: Ledger, spent: Mapping[str, float]) -> None:
-    """Raise the ledger's limits to the largest cost of this run, which a person accepts by joining.
+    """Make the ledger's limits cover the largest cost of this run, which a person accepts by joining.
 
-    `spent` is what this run has already cost, by unit. If earlier runs have spent budget too, and the present limit
-    does not cover the total, raise `BudgetExceeded` with the ε that the person must allow first.
+    A limit that is too low is increased if no earlier run has spent budget. Otherwise `BudgetExceeded` is raised, with
+    the ε that the person must allow first. `spent` is what this run has already cost, by unit.
     """
     for unit, cost in protocol.joining_costs(terms).items():
         earlier, limit = ledger[unit].charged() - spent.get(unit, 0.0), ledger.limit(unit) or 0.0
@@ -146,7 +147,7 @@ def allow_run(protocol: ConfiguredProtocol, terms: Any, ledger: Ledger, spent: M
 
 @contextlib.contextmanager
 def consent(what: str) -> Iterator[None]:
-    """Return a context manager that adds the person's limit, and how to raise it, to a `BudgetExceeded`.
+    """Return a context manager that adds the person's limit, and how to raise it, to a `BudgetExceeded` raised in it.
 
     The new message begins with `what`, such as "the next report needs". An error that does not say how much budget is
     needed passes unchanged.

@@ -23,6 +23,7 @@ class Reply:
 
     status: int
     body: bytes = field(default=b"", repr=False)
+    # The following fields are None if the server did not send them.
     last_report: LastReport | None = None  # the last report with this device's key that the server has
     retry_after: int | None = None  # seconds to wait before the next try, if the server is busy
     attempt_seconds: int | None = None  # seconds to keep an attempt's secrets; 0: no open attempt asks this device
@@ -89,7 +90,11 @@ _ADVICE = {
 
 
 def expect(reply: Reply, status: int) -> bytes:
-    """Return the body of a reply with this status; otherwise raise the server's refusal, with advice for the person."""
+    """Return the body of a reply with this status.
+
+    Raise `ConsentNeeded` if the server refuses because it offers a next run. Raise `RemoteProtocolError` for any other
+    status, with the server's reason and advice for the person.
+    """
     if reply.code == "next-run":
         raise ConsentNeeded(
             "the run that this device joined has ended, and the server offers a next run with new terms. To take part"

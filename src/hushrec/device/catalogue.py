@@ -16,7 +16,7 @@ def folded(text: str) -> str:
 class Found:
     """One page of search results."""
 
-    count: int  # of all results
+    count: int  # number of results on all pages
     items: list[tuple[str, str]]  # (id, title)
 
 
@@ -47,7 +47,7 @@ class Catalogue:
     def search(self, text: str, *, count: int, first: int = 0) -> Found:
         """Return up to `count` items whose titles contain every word of the text, from result number `first` on.
 
-        Titles that begin with the text come first.
+        Results are numbered from 0. Titles that begin with the text come first. Case and accents do not matter.
         """
         words = folded(text).split()
         found = list(range(len(self)))
@@ -60,5 +60,5 @@ class Catalogue:
         return Found(len(found), [self._entries[n] for n in shown])
 
     def listed(self, positions: Sequence[int]) -> Found:
-        """Return the items at these positions as a page of results whose `count` is the size of the catalogue."""
+        """Return the items at these positions as one page of the whole catalogue: `count` is the catalogue's size."""
         return Found(len(self), [self._entries[n] for n in positions])

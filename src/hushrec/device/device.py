@@ -56,19 +56,19 @@ class Status:
     in_round: bool  # whether that round has phases left
     refusal: str  # why this device dropped out of an attempt whose message it refused; "" after a finished attempt
     is_over: bool
-    n_items: int
+    n_items: int  # of the catalogue
     n_ratings: int
-    n_known: int  # ratings of items that the server has
+    n_known: int  # number of ratings whose items are in the catalogue
     can_recommend: bool
 
 
 @dataclass(frozen=True, repr=False)
 class Sent:
-    """The last reports, with the private data from which they were made. Must never leave the device."""
+    """The last reports, each with private arrays that explain it, and the ratings. Must never leave the device."""
 
     reports: list[ShownReport]  # the latest last
     is_waiting: bool  # whether a report has no receipt from the server yet
-    rated: dict[int, float]  # ratings by position, on the person's scale
+    rated: dict[int, float]  # present ratings by the item's position in the catalogue, on the person's scale
 
 
 class Device:
@@ -93,7 +93,7 @@ class Device:
 
     @classmethod
     def create(cls, folder: str | Path | None = None, *, patience: float = PATIENCE_SECONDS, **budgets: Any) -> Self:
-        """Create a new store and return its device.
+        """Create a new store in `folder` (default: `default_folder()`), and return its device.
 
         `budgets` are fields of `Budgets`: epsilon and least_cohort for `masked`, epsilon_i, epsilon_p, epsilon_g and
         max_value_rho for `sdcf`, and scale. If one of them is invalid, nothing is created.
@@ -113,7 +113,7 @@ class Device:
         erase(default_folder() if folder is None else Path(folder))
 
     def erase(self) -> None:
-        """Leave the run, if the server replies within a few seconds; then close and erase this store."""
+        """Leave the run, then close and erase this store, even if the server does not reply within a few seconds."""
         if self.has_joined:
             with contextlib.suppress(HushrecError):  # the store is erased even if the server cannot be reached
                 self._driver(patience=0, seconds=FAREWELL_SECONDS).run(joining.leave(self._session))
@@ -235,7 +235,10 @@ class Device:
         return offer
 
     def _place(self, server: str | None, ca: str | Path | None, *, insecure: bool) -> dict[str, str | None]:
-        """Return the server's address and certificate file, by default as stored; a new address has no stored file."""
+        """Return a dict: the server's `address`, and `ca`, the path of its certificate file or None.
+
+        What is not given is taken from the store. The stored `ca` is used only with the stored address.
+        """
         with self._lock:
             known = self._store.get_json("server")
         if server is None and known is None:
@@ -262,7 +265,10 @@ class Device:
         return outcome
 
     def drop_out(self) -> None:
-        """Delete the secrets of the open attempt, if any; the next `step` waits for the next attempt or round."""
+        """Drop out of the open attempt, if any: delete its secrets and a report that the server has not confirmed.
+
+        The next `step` waits for the next attempt or round.
+        """
         with self._lock:
             open_attempt.drop_out(self._session)
 
@@ -332,8 +338,8 @@ class Device:
         """Return the unrated items that rank highest, the best first. The device computes them offline.
 
         Predictions use all present ratings and the latest public table, so that ratings given after the latest
-        round count, and a person who joins a finished run gets recommendations without a round. Until this run allows
-        predictions, the previous run's list is returned.
+        round count, and a person who joins a finished run gets recommendations without a round. While the run has no
+        public table to predict from, the previous run's list is returned, if there is one.
         """
         if count < 1:
             raise ParameterError(f"count must be at least 1, got {count}.")
@@ -347,10 +353,10 @@ class Device:
             return [Suggestion(*item, min(high, max(low, score)), score) for item, score in found]
 
     def reasons(self, items: list[str], count: int = 2) -> list[list[str]]:
-        """Return, for each of `items`, the ids of up to `count` liked items, the most similar first.
+        """Return for each of `items` the ids of the up to `count` liked items that are most similar to it.
 
-        An item is liked if the person rated it at or above their own mean. The lists are empty until this device has a
-        public table from which it can predict.
+        The most similar item is first. An item is liked if the person rated it at or above their own mean. The lists
+        are empty until this device has a public table from which it can predict.
         """
         with self._lock:
             if not self.has_learned:
@@ -366,7 +372,10 @@ class Device:
             return self._session.is_enrolled and self._session.predictions.are_possible
 
     def _earlier_list(self) -> list[tuple[str, float]]:
-        """Return (id, prediction) of the previous run's recommendations; empty once this run allows predictions."""
+        """Return (id, prediction) of the previous run's recommendations.
+
+        Predictions are on the person's scale. The list is empty once this run has a public table to predict from.
+        """
         if not self._session.is_enrolled or self.has_learned:
             return []
         return [entry for entry in self._session.predictions.last_list() if entry[0] in self.catalogue]
@@ -410,7 +419,7 @@ class Device:
 
     @property
     def offer(self) -> Offer | None:
-        """The offer that this device accepted when it joined, or None."""
+        """The latest offer that this device has accepted, by `join` or `follow`; None if there is none."""
         return self._session.offer
 
     @property
@@ -448,7 +457,10 @@ class Device:
             self._session.allow(epsilon)
 
     def sent(self) -> Sent | None:
-        """Return this run's stored reports, the last masked table or the last 50 of `sdcf`; None if there is none."""
+        """Return the stored reports of this run, and the ratings; None if there is no report.
+
+        Of `masked` the last table is stored, of `sdcf` the last 50 reports.
+        """
         with self._lock:
             reports = self._session.store.shown()
             if not reports:

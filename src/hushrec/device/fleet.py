@@ -143,7 +143,7 @@ def _join(driver: BlockingDriver, invitation: str | None, follow: bool) -> None:
 def _take_part(drivers: list[BlockingDriver], orders: Orders, pool: ThreadPoolExecutor) -> int:
     """Let each device report in `orders.rounds` rounds, or until the run is over; return the number of reports.
 
-    All devices step together, one phase at a time. In its last round a device still reports in all further phases.
+    All devices step together, one phase at a time. A device stops only after the last phase of its last round.
     """
     reports, active = 0, drivers if orders.rounds != 0 else []
     reported_in: dict[BlockingDriver, set[int]] = {driver: set() for driver in drivers}  # round numbers
@@ -182,7 +182,10 @@ def _errors(members: list[Member], drivers: list[BlockingDriver]) -> FloatArray:
 
 
 def _latest_public(driver: BlockingDriver) -> Arrays:
-    """Fetch the public table; while the first round is ending at the server, wait up to `PATIENCE_SECONDS` for it."""
+    """Fetch and return the public table.
+
+    If the device has reported, but the server has not finished the first round yet, wait for up to `PATIENCE_SECONDS`.
+    """
     last = time.monotonic() + PATIENCE_SECONDS * (driver.session.last_round > 0)
     while True:
         driver.run(driver.session.refresh_public())

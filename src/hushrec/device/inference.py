@@ -1,4 +1,4 @@
-"""What a server can infer from this device's `sdcf` reports: attacks are run locally and compared with the truth.
+"""What a server can infer from this device's `sdcf` reports: attacks run on the device, and what they get right.
 
 The results never leave the device. The attack is an argument (the command line passes one from `hushrec.audit`), so
 that this package does not import `hushrec.audit`.
@@ -40,8 +40,9 @@ Attack = Callable[[Any, Any, Sequence[ShownReport], FloatArray], Reading]
 def describe(device: Device, sent: Sent, reading: Reading) -> dict[str, Any]:
     """Return what the page shows about the `sdcf` reports of this device. Must never leave the device.
 
-    `rows` has each item of the last report with its gradient, the attacks' guess and the person's rating. The other
-    entries are facts about the reports, and the accuracy of the attacks on all stored reports (`compare`).
+    `rows` has each item of the last report with its gradient, the attacks' guess and the person's rating. `round`,
+    `waiting` (no receipt yet) and `bytes` describe the last report. `n_reports` is the number of stored reports,
+    `n_rated` that of ratings, and `of_top` that of recommendations. The other entries are those of `compare`.
     """
     budgets, catalogue, last = device.budgets, device.catalogue, sent.reports[-1]
     report = last.report
@@ -84,9 +85,9 @@ def compare(
 ) -> dict[str, float]:
     """Return the accuracy of the attacks, measured against the person's own data. Must never leave the device.
 
-    `user_vector` is the vector from which the last report was made. `rated` holds the ratings by position, on the
-    scale 1 to 5. `best` are the positions of the recommended items. `reach` is half the distance between two rating
-    values of the form: a guess within `reach` of the rating counts as exact.
+    `user_vector` is the vector from which the last report was made. `rated` holds the ratings by the item's position
+    in the catalogue, on the scale 1 to 5. `best` are the positions of the recommended items. `reach` is half the
+    distance between two ratings of the page's form: a guess within `reach` of the rating counts as exact.
     """
     norm = float(np.linalg.norm(user_vector))
     directions = (reading.direction, _public_direction(item_vectors))
@@ -95,18 +96,21 @@ def compare(
     guessed = dict(zip(reading.items.tolist(), reading.ratings.tolist(), strict=True))
     right = [item for item in believed if item in rated]
     return {
-        "cosine": abs(float(reading.direction @ user_vector)) / norm if norm else 0.0,
+        "cosine": abs(float(reading.direction @ user_vector)) / norm if norm else 0.0,  # absolute, with the user vector
         "same_top": len(guess & set(best)),  # recommendations that the server's guess of the user vector ranks best too
         "public_top": len(public & set(best)),  # the same for a guess from the public item vectors alone
-        "n_seen": len(reading.items),
-        "n_believed": len(believed),
-        "n_right": len(right),
-        "n_exact": sum(abs(guessed[item] - rated[item]) < reach for item in right),
+        "n_seen": len(reading.items),  # items in all reports
+        "n_believed": len(believed),  # of these, items that the attacks take for rated
+        "n_right": len(right),  # of these, items that are rated
+        "n_exact": sum(abs(guessed[item] - rated[item]) < reach for item in right),  # of these, with the right rating
     }
 
 
 def _public_direction(item_vectors: FloatArray) -> FloatArray:
-    """Return a guess of any user vector from the item vectors V alone: the least-squares solution w of V w = 1."""
+    """Return a guess of a user vector, the same for every person: the least-squares solution w of V w = 1.
+
+    V are the item vectors. No report is used.
+    """
     return np.asarray(np.linalg.lstsq(item_vectors.T @ item_vectors, item_vectors.sum(axis=0))[0])
 
 

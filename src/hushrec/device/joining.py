@@ -25,7 +25,11 @@ if TYPE_CHECKING:
 
 
 def join(session: "Session", invitation: str | None = None) -> Job:
-    """Enrol with a new key. The key is stored before it is sent, so that it is not lost in a crash."""
+    """Fetch the server's offer, enrol, and fetch the catalogue and the public table.
+
+    The device enrols with a new key, unless one is stored for this run, as after a crash. A key is stored before it is
+    sent.
+    """
     if session.is_enrolled:
         raise LocalProtocolError(
             "this device has joined a run already. Leave that run first with `hushrec device leave`."
@@ -68,7 +72,12 @@ def ask_offer() -> Job:
 
 
 def fetch_offer(session: "Session") -> Job:
-    """Fetch, check and return the server's offer; raise if this device has joined another run."""
+    """Fetch, check and return the server's offer.
+
+    If this device has joined the run, further rounds to which the person has not agreed are left out. Raise if this
+    device has joined another run, if the terms are invalid, if the public table would be too large, or if the protocol
+    does not protect ratings.
+    """
     offer = yield from ask_offer()
     if session.store.get("private_state") is not None and (accepted := session.store.offer()) is not None:
         if offer.extends(accepted):  # further rounds need the person's consent
@@ -111,9 +120,10 @@ def check_server(session: "Session") -> Job:
 def rejoin(session: "Session", invitation: str | None = None) -> Job:
     """Enrol again with a new key, after the store was restored from a backup or copied.
 
-    Another copy of the store may have sent reports. The server is asked for the last report under the old key, and the
-    ledger is charged and stored before that key leaves the run: if this is interrupted, the next call charges nothing
-    twice. If the ledger's limit is too low, this raises and changes nothing. The old permanent bits are not used again.
+    Another copy of the store may have sent reports. So the server is asked for the last report under the old key, and
+    the ledger is charged for all that the copy may have sent. If the ledger's limit is too low, this raises and changes
+    nothing. The ledger is stored before the old key leaves the run: after an interruption, the next call charges
+    nothing twice. The old permanent bits are not used again.
     """
     offer = yield from fetch_offer(session)  # change nothing if the server is away or has another run
     elsewhere = session.store.get_json("copied") or 0, 0, 0
@@ -141,11 +151,11 @@ def rejoin(session: "Session", invitation: str | None = None) -> Job:
 
 
 def _ask_elsewhere(session: "Session") -> Job:
-    """Ask the server for the last report of this device's key; return it if the store lacks it, else `NO_REPORT`.
+    """Return the round, attempt and phase of the last report that another copy of the store may have sent.
 
-    If another copy of the store has changed the key, the server refuses the old one. Then return the round after the
-    latest public table, because the copy may have reported in every round so far. If the server does not know the
-    device, it has no report of it.
+    The server is asked for the last report of this device's key. If it has none that is later than the store's,
+    return `NO_REPORT`. If the copy has changed the key, the server refuses the old one. Then the copy may have reported
+    in every round so far: return the round after that of the latest public table, with attempt and phase 0.
     """
     rounds = session.accepted.terms.max_rounds
     ask = Call(Request("GET", "/v1/inbox?after=1000000000"))  # above every round, so that no message comes
@@ -168,7 +178,11 @@ def leave(session: "Session") -> Job:
 
 
 def _retire(session: "Session", *also: str) -> Job:
-    """Ask the server to retire this device's key; ignore refusals for a retired key or with a code in `also`."""
+    """Ask the server to end this device's enrolment.
+
+    Ignore its refusal if it does not know the device, if the enrolment or the run has ended already, or if the code of
+    the refusal is in `also`.
+    """
     reply = yield Call(Request("DELETE", "/v1/devices/me"))
     if reply.status != 204 and reply.code not in ("not-enrolled", "not-active", "next-run", *also):
         expect(reply, 204)
@@ -242,8 +256,8 @@ def follow(session: "Session") -> Job:
     """Agree to the server's offer of further rounds, or of a next run.
 
     Under `sdcf`, further rounds draw no new permanent bits unless a permanent epoch ends. The cost of a next run
-    is added to the cost of earlier runs, and the ledger's limit must cover the sum before anything is sent. The
-    key is kept; everything else of the old run is removed.
+    is added to the cost of earlier runs, and the ledger's limit must cover the sum before the device enrols. With a
+    next run, the device keeps its key and the old run's recommendations, and deletes everything else of the old run.
     """
     offer = yield from look_next(session)
     assert session.offer is not None

@@ -55,8 +55,9 @@ def put_time(session: "Session", client: Client, seconds: int | None) -> None:
     """Store the time at which the secrets of the open attempt must be deleted; call only inside `Store.change`.
 
     The time is `seconds` from now, as the server said, or `USUAL_SECONDS` from now if the server named none, but at
-    most `LONGEST_SECONDS` after the attempt's first report. It is also stored with the attempt's last report, until the
-    server has received that report. A protocol whose rounds have one phase has no such secrets, and nothing is stored.
+    most `LONGEST_SECONDS` after the attempt's first report. The attempt's last report contains shares of other devices'
+    secrets, and is deleted at this time if the server has not received it. A protocol whose rounds have one phase has
+    no such secrets, and nothing is stored.
     """
     if client.has_attempts:
         latest = time.time() + LONGEST_SECONDS if client.is_first_phase else session.store.get_json(_NAME)[1]
@@ -68,10 +69,10 @@ def _until(seconds: int | None, latest: float) -> float:
 
 
 def extend(session: "Session", seconds: int | None) -> None:
-    """Keep the secrets of the open attempt for `seconds` from now, the time in which the server may ask for a report.
+    """Keep the secrets of the open attempt until `seconds` from now, if that is later than the stored time.
 
-    Do nothing if no attempt is open, or if the server named no time. The stored time is replaced only by one that is
-    more than a minute later, so that short polls do not write to the disk.
+    `seconds` is what the server said, or None if it named no time; then, and if no attempt is open, do nothing. The
+    stored time is replaced only by one that is more than a minute later, so that not every request writes to the disk.
     """
     if seconds and session.client().in_round:
         until, latest = session.store.get_json(_NAME)

@@ -48,7 +48,10 @@ class Predictions:
         return self._session.client().predict(self.public())
 
     def recommend(self, count: int) -> tuple[IntArray, FloatArray]:
-        """Return the positions of the unrated items that rank highest, the best first, and all items' predictions."""
+        """Return the positions of the `count` unrated items that rank highest, and the predictions for all items.
+
+        The best item is first. Predictions are on the person's scale, and not clipped to it.
+        """
         scores, client, store = self.scores(), self._session.client(), self._session.store
         ranked = np.array(client.side.rank(self.public(), scores))
         ranked[list(store.rated_items(len(ranked)))] = -np.inf  # includes items that joined after the run was made
@@ -62,6 +65,9 @@ class Predictions:
             store.put_json("last_list", [(store.item_at(int(n))[0], float(scores[n])) for n in best])
 
     def last_list(self) -> list[tuple[str, float]]:
-        """Return (id, prediction) of the recommendations of the previous run, the best first, without rated items."""
+        """Return (id, prediction) of the previous run's recommendations, the best first, without rated items.
+
+        Predictions are on the person's scale. The list is empty if none was stored.
+        """
         rated = self._session.store.ratings()
         return [(item, score) for item, score in self._session.store.get_json("last_list") or [] if item not in rated]
