@@ -93,7 +93,7 @@ class Session:
         return self.offer
 
     def change_budgets(self, budgets: Budgets) -> None:
-        """Replace the budgets; raise if permanent bits were drawn, because new bits would be charged again."""
+        """Replace the budgets, and the ledger by a new, empty one; raise if permanent bits (`sdcf`) were drawn."""
         if self.store.ledger()["selection"].permanent_draws:
             raise LocalProtocolError(
                 "the budget of `sdcf` (epsilon_i, epsilon_p) must not change after permanent bits were drawn. To start"
@@ -111,8 +111,8 @@ class Session:
     def change_epsilon(self, epsilon: float) -> None:
         """Set the most ε that one masked run may cost, from the next round on.
 
-        If a run is joined, increase the ledger's limit to the run's cost with this ε. If earlier runs have spent budget
-        and the limit does not cover the total, raise `BudgetExceeded`.
+        If this device has joined a run, raise the ledger's limit to the largest cost of the run with this ε. But if
+        earlier runs have spent budget, do not raise it; raise `BudgetExceeded` if it does not cover all runs together.
         """
         budgets, ledger = replace(self.budgets, epsilon=epsilon), self.store.ledger()
         if self.is_enrolled:
@@ -120,7 +120,7 @@ class Session:
         self._put(budgets, ledger)
 
     def allow(self, epsilon: float) -> None:
-        """Increase the ledger's limits so that all runs together may cost `epsilon`; limits are never lowered."""
+        """Raise the ledger's limits so that all runs together may cost `epsilon`; refuse an `epsilon` below them."""
         ledger, allowed = self.store.ledger(), as_number("epsilon", epsilon)
         protocols = self._protocols(ledger)
         limit = max(protocol.ledger_statement(ledger)["limit"] or 0.0 for protocol in protocols)
@@ -159,9 +159,9 @@ class Session:
     def step(self, wait: float = 0) -> Job:
         """Report in the open phase, waiting up to `wait` seconds for one; return the outcome.
 
-        The outcome is "reported", "no round", "refused" or "run over". It is "refused" if this device refuses a message
-        inside an attempt: then only the attempt ends for the device, because other devices may be the cause. If the
-        device refuses an announcement, terms or a public table, which the server alone makes, this raises.
+        The outcome is "reported" (also with nothing to send), "no round" (no message to reply to), "run over", or
+        "refused" if this device refuses a message inside an attempt: then it leaves only the attempt, as other devices
+        may be the cause. If it refuses an announcement, terms or a public table, all made by the server, this raises.
         """
         self._refuse_copies()
         open_attempt.drop_expired(self)
@@ -210,8 +210,8 @@ class Session:
     def _inbox(self, wait: float) -> Request:
         """Return the request for the server's next message to this device.
 
-        The request names this device's last report. A server that was restored from a backup, and does not have this
-        report, can then notice it.
+        The request names the place of this device's last report (`_place`). A server that was restored from a backup,
+        and does not have this report, can then notice it.
         """
         client = self.client()
         client.check_takes_part()
@@ -222,8 +222,8 @@ class Session:
     def _provide(self, envelope: Envelope) -> Job:
         """Give the client the public table that a message refers to, from the store or else from the server.
 
-        The message is checked first: one that the device refuses cannot replace the public table. Return False if the
-        server has a later table, because the round ended while this device was asking for the table.
+        The order of the message is checked first, so that a refused message cannot replace the public table. Return
+        True; or False if the server already has a later table, because the round has ended in the meantime.
         """
         client, message = self.client(), envelope.message
         client.check_order(envelope.address)
@@ -286,10 +286,10 @@ class Session:
             )
 
     def reported_elsewhere(self, reply: Reply) -> LastReport:
-        """Return the last report of this key, as the server says, if it is after the store's; else `NO_REPORT`.
+        """Return the last report that another copy of this store has sent with its key; `NO_REPORT` if there is none.
 
-        The store has every report before it leaves. So a later report was made by another copy of the store. A report
-        that is sent again, or that a restored server has lost, is never later than the store's.
+        The server's `reply` names the last report of this key. The store has each report before it leaves, so a later
+        one is from another copy. A report that is sent again, or that a restored server has lost, is never later.
         """
         told, state = reply.last_report, self.store.private_state()
         own = (*_place(state)[:2], int(state.get("sent_phase", state["last_phase"])))
@@ -332,9 +332,9 @@ class Session:
             )
 
     def _prepare_report(self, envelope: Envelope, attempt_seconds: int | None) -> bool:
-        """Make the report, charge the ledger and store both; return False if there is no report to send.
+        """Make the report, charge the ledger, and store report and ledger; return False if there is nothing to send.
 
-        The secrets of the attempt, if it has further phases, are kept for `attempt_seconds`.
+        The secrets of an attempt with several phases are kept for `attempt_seconds` (see `open_attempt.put_time`).
         """
         client, asked = self.client(), envelope.message
         terms = getattr(asked, "terms", None)
@@ -428,7 +428,7 @@ class Session:
         return client
 
     def _protocols(self, ledger: Ledger) -> list[ConfiguredProtocol]:
-        """Return the protocol of the accepted offer; before joining, those whose runs this device may join."""
+        """Return the accepted offer's protocol; before joining, those of `Budgets.before_joining` for `ledger`."""
         return self.budgets.before_joining(ledger) if self.offer is None else [self.budgets.protocol_for(self.offer)]
 
     def budget(self) -> dict[str, Any]:
@@ -442,7 +442,7 @@ class Session:
 
 
 def _place(state: Arrays) -> list[int]:
-    """Return round, attempt and phase of the last report in a private state."""
+    """Return round, attempt and phase index of the last report; of a dropped attempt, the index of its last phase."""
     return [int(state[name]) for name in ("last_round", "last_attempt", "last_phase")]
 
 

@@ -64,9 +64,9 @@ class ShownReport:
     """A report that the device sent, and the arrays that its protocol stores to show it to the person."""
 
     round_number: int
-    report: Any
+    report: Any  # the message, as the protocol declares it
     arrays: State
-    n_bytes: int
+    n_bytes: int  # size of the encoded report with its envelope, as sent
 
 
 class Store:
@@ -188,7 +188,7 @@ class Store:
 
     @contextlib.contextmanager
     def intact(self, what: str) -> Iterator[None]:
-        """Convert an error of the `with` block, which decodes a stored value, to `damaged`; `what` names the value."""
+        """Raise the error of `damaged` if the `with` block cannot decode a stored value; `what` names the value."""
         try:
             yield
         except StorageError:
@@ -213,9 +213,9 @@ class Store:
             self._scrub()
 
     def _scrub(self) -> None:
-        """Truncate the write-ahead log, so that no byte of a replaced value stays in it; call only outside `change`.
+        """Truncate the write-ahead log, so that no byte of a replaced value stays in it; call after a transaction only.
 
-        A database error is ignored, because the change itself is stored already; the next change truncates the log.
+        A database error is ignored, because the transaction has ended already; the next change truncates the log.
         """
         with contextlib.suppress(StorageError):
             self._rows("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -250,7 +250,7 @@ class Store:
             self._write(f"DELETE FROM kept_{name}")
 
     def required(self, name: str) -> bytes:
-        """Return the bytes of a named value; raise if the store does not have it, because the device has not joined."""
+        """Return the bytes of a named value; if the store does not have it, raise the error for a device not joined."""
         value = self.get(name)
         if value is None:
             raise not_joined()
@@ -361,7 +361,7 @@ class Store:
         return self._rows("SELECT id, title FROM catalogue ORDER BY position")
 
     def append_items(self, first: int, ids: list[str], titles: list[str], attributes: FloatArray | None = None) -> None:
-        """Append items to the catalogue from position `first` on, with their attributes if the model uses any."""
+        """Append catalogue items from position `first` on; `attributes`, if the model uses any, has a row for each."""
         columns = [None] * len(ids) if attributes is None else [row.tobytes() for row in attributes.astype("<f4")]
         for position, entry in enumerate(zip(ids, titles, columns, strict=True), first):
             self._write("INSERT INTO catalogue VALUES (?, ?, ?, ?)", (position, *entry))

@@ -55,7 +55,10 @@ def tls_context(ca: Path | None) -> ssl.SSLContext:
 
 
 class _Attempts:
-    """The retry policy: random delays that double, at least as long as the server's Retry-After, until a deadline."""
+    """The retry policy: random delays, whose mean doubles up to `LONGEST_DELAY`, until a deadline.
+
+    A delay is at least the server's Retry-After, of which at most `LONGEST_ASKED` seconds count.
+    """
 
     def __init__(self, patience: float) -> None:
         self._until = time.monotonic() + patience
@@ -136,7 +139,7 @@ class BlockingDriver:
             time.sleep(delay)
 
     def _request(self, call: Call) -> dict[str, Any]:
-        """Return the arguments of one HTTP request, with a new signature for every retry and the same body."""
+        """Return the arguments of `httpx.Client.stream` for a call; a retry has a new signature and the same body."""
         request = call.request
         headers = {"Accept": MEDIA_TYPE, "Accept-Encoding": "identity"}  # no decompression bombs
         if request.body:

@@ -95,8 +95,8 @@ class Page:
     def state(self) -> dict[str, Any]:
         """Return the device's status, the data for the page's header and ledger, and two counters.
 
-        `changes` counts what the person changed, such as ratings; `reported` counts the device's reports since the page
-        was opened. The page reloads its lists when one of them has changed.
+        `changes` counts what the person changed, such as ratings. `reported` counts the device's reports since the page
+        was opened, and the end of the run as one more. The page reloads its lists when one of them has changed.
         """
         device, part, status, statement = self.device, self.participation, self.device.status(), self.device.budget()
         has_own_epsilon = device.offer is not None and _takes_own_budget(device.offer)
@@ -180,10 +180,10 @@ class Page:
         self._set_level(new.level, self.device.offer)
 
     def _set_level(self, level: float, offer: Offer | None) -> None:
-        """Set the privacy level for the run of `offer`: its ε under `masked`, otherwise `epsilon_i` of `sdcf`.
+        """Set the privacy level: the most ε of a run if `offer` is of a masked run, otherwise `epsilon_i` of `sdcf`.
 
-        `offer` is None before joining. Under `sdcf` the device stops taking part first. Under `masked` it goes on,
-        because the server could see from a pause that the level has changed.
+        `offer` is None before joining. Before `epsilon_i` is set, the device stops taking part. Under `masked` it goes
+        on, because the server could see from a pause that the level has changed.
         """
         budgets = self.device.budgets
         if offer is not None and _takes_own_budget(offer):
@@ -199,7 +199,10 @@ class Page:
         self.device.raise_budget(self.device.budget()["limit"] + self.device.budgets.epsilon_p)
 
     def look_next(self) -> dict[str, Any]:
-        """Return the offer of further rounds or a next run, and the ε that the person must allow for it."""
+        """Return the offer of further rounds or a next run.
+
+        `raise_to` is the ε to which the person must first raise the limit of all runs; None if the limit is enough.
+        """
         (offer, needed), accepted = self.device.look_next(), self.device.offer
         assert accepted is not None
         return {
@@ -218,7 +221,10 @@ class Page:
         self.participation.start()
 
     def sent(self) -> dict[str, Any]:
-        """Return the last report and what it reveals. Attacks (`sdcf`) are slow, and run without the device's lock."""
+        """Return what the last report reveals: sentences in `table`, or under `sdcf` the results of attacks in `last`.
+
+        Both are None if no report is stored. Attacks are slow: they run once for each round, without the device's lock.
+        """
         sent, offer, budgets = self.device.sent(), self.device.offer, self.device.budgets
         if sent is None or offer is None:
             return {"last": None, "table": None}

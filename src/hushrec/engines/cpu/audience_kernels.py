@@ -24,16 +24,17 @@ class Table(NamedTuple):
     """The arrays of the public table (`AudienceTable`) from which the entries of a person's blocks are computed."""
 
     columns: FloatArray  # item columns that the moments block summarizes, (n_items, n_columns)
-    count_weights: FloatArray  # what a person adds to the counts block for an item, (n_items,)
-    weights: FloatArray  # factors of the rows of the audience block, (n_items,)
-    asked: Description  # parameters of the description that devices must send in the audience block
+    count_weights: FloatArray  # a person's entry of each rated item in the counts block, (n_items,)
+    weights: FloatArray  # by which a person's rows of the audience block are multiplied, (n_items,)
+    asked: Description  # parameters of the descriptions that the audience block adds up
 
 
 @njit(cache=True, nogil=True)
 def add_people(first, stop, people, table, target):  # type: ignore[no-untyped-def]
-    """Add the integer tables of people `first` … `stop` − 1, without noise, to the sums of `target`.
+    """Add the integer tables of people `first` … `stop` − 1, without noise, to `target.sums`.
 
-    `people` has the ratings of all people. `masked_kernels.add_people` does the same for model `gp`.
+    `people` has the ratings of all people, `table` the arrays from which the entries of blocks are computed, and
+    `target` (`masked_kernels.Target`) the rules for rounding. `masked_kernels.add_people` does the same for model `gp`.
     """
     wanted = target.codes.wanted
     for person in range(first, stop):

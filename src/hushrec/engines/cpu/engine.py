@@ -40,15 +40,17 @@ class RoundState(NamedTuple):
 
     round_number: int
     items: Rows  # item vectors with padded rows
-    users: Any  # user vectors with padded rows; engines with parts have a list of references, one for each part
-    rho: Any  # privacy losses (zCDP), (n_users,), or a list of references
+    # `ShardedGradientEngine` divides users into parts; it has lists of references for `Crew.get`, one for each part
+    users: Any  # user vectors with padded rows, (n_users, width), or such a list
+    rho: Any  # privacy losses (zCDP), (n_users,), or such a list
     numbers_sent: int  # total size of all reports, in numbers
 
 
 class BlockEngine(GradientEngine):
     """An engine that sums the reports of each block of users, and updates the item vectors from these sums.
 
-    Subclasses compute the sums: `CpuEngine` for all users at once, `ShardedGradientEngine` for one part at a time.
+    Subclasses compute the sums: `CpuEngine` in its own process, `ShardedGradientEngine` in several workers. Each worker
+    has a part of the users, which is one or more blocks.
     """
 
     _state: RoundState
@@ -68,11 +70,11 @@ class BlockEngine(GradientEngine):
 
     @abstractmethod
     def _whole(self, stored: Any) -> Any:
-        """Return `users` or `rho` of a state as one array."""
+        """Return `users` or `rho` of a `RoundState` as one array of all users."""
 
     @abstractmethod
     def _stored(self, array: Any) -> Any:
-        """Return an array of all users as a state stores it: the array itself, or a reference for each part."""
+        """Return an array of all users as `RoundState` stores it: as it is, or as a list of references to its parts."""
 
     @property
     def round_number(self) -> int:
@@ -88,7 +90,7 @@ class BlockEngine(GradientEngine):
         return np.asarray(users[:, : self.problem.model.user_width], np.float64)
 
     def _advance(self, draws: Mapping[int, Draws] | None = None) -> Known:
-        """Run one round, and return the noise that was drawn user by user, with the recorded reports.
+        """Run one round; return the gradient noise that was drawn for single users, and the recorded reports.
 
         The state is replaced only at the end, so that errors and interruptions change nothing.
         """
@@ -179,7 +181,7 @@ class CpuEngine(BlockEngine):
         return array
 
     def _known_noise(self, inputs: Inputs, draws: Mapping[int, Draws] | None) -> Known:
-        """Return the noise that is drawn user by user: for all users if `draws` are given, else for `record_users`."""
+        """Return the gradient noise and the reports of `record_users`; with `draws`, the noise of all who take part."""
         users = sorted(draws) if draws is not None else self._record_users
         if not len(users):
             return NOTHING_KNOWN

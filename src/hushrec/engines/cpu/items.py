@@ -19,13 +19,14 @@ from hushrec.protocols.gradient.prediction import initial_item_vectors
 
 
 class Known(NamedTuple):
-    """The noise of a round that has been drawn already, user by user. The arrays are empty if there is none.
+    """The gradient noise that was drawn for single users of a round, before the rest, and the recorded reports.
 
-    The noise of all other gradients of an item is one draw.
+    For each item, the noise of all its other gradients is drawn as one sum. If no noise was drawn for single users, the
+    arrays are empty.
     """
 
-    noise: FloatArray  # for each item, the sum of the noise that has been drawn, (n_items, width)
-    counts: IntArray  # for each item, the number of gradients that this noise belongs to, (n_items,)
+    noise: FloatArray  # for each item, the sum of the noise of single users, (n_items, width)
+    counts: IntArray  # for each item, the number of gradients with such noise, (n_items,)
     reports: dict[int, GradientReport]  # complete reports of the users in `CpuEngine(record_users=…)`
 
 
@@ -61,7 +62,7 @@ class Items:
 
         For each block of users, `sums` `(n_blocks, n_items, width)` holds the sum of error times user vector over the
         users who report the item, and `counts` `(n_blocks, n_items)` the number of these users. The blocks are added
-        up in order, and `sums` may be overwritten. `known` holds the noise that has been drawn already.
+        up in order, and `sums` may be overwritten. `known` holds the noise of single users.
         """
         move = self._derive if isinstance(self._problem.model, FactorizationMachine) else self._step
         return move(round_number, items, sums, counts, known)
@@ -79,7 +80,7 @@ class Items:
         return moved, sum(in_threads(self._threads, move, np.arange(FEWEST_BLOCKS + 1) * len(moved) // FEWEST_BLOCKS))
 
     def _derive(self, round_number: int, items: Rows, sums: Rows, counts: IntArray, known: Known) -> tuple[Rows, int]:
-        """Compute `move` for model `fm`: its `move_items` changes the rows of items and attributes and the constant."""
+        """Compute `move` for model `fm`: its `move_items` changes the rows of items and attributes, and w_0."""
         problem, width = self._problem, self._problem.model.item_width
         step = make_step(problem, round_number, self._dtype)
         table, counted = self.table(items), counts.sum(axis=0)

@@ -32,14 +32,17 @@ class Profiles(NamedTuple):
 
 
 class Choices(NamedTuple):
-    """The permanent bits, the probabilities of selecting an item, and ε_g (fake errors), for all users."""
+    """The permanent bits, the probabilities of selecting an item, and ε_g (fake errors), for all users.
 
-    bits: npt.NDArray[np.uint64]  # B' with 64 items in a word, (n_users, n_words); n_words is 0 without selections
-    prob_zero: npt.NDArray[np.float64]  # p, if the item's permanent bit is 0
-    prob_one: npt.NDArray[np.float64]  # q, if it is 1
-    zero: npt.NDArray[np.uint64]  # p as an integer multiple of 2⁻⁵³
-    one: npt.NDArray[np.uint64]  # q as an integer multiple of 2⁻⁵³
-    epsilon_g: npt.NDArray[np.float64]
+    Arrays have the shape `(n_users,)` unless another is given. Without selections they are empty, and n_words is 0.
+    """
+
+    bits: npt.NDArray[np.uint64]  # B' with 64 items in a word, (n_users, n_words)
+    prob_zero: npt.NDArray[np.float64]  # p, the probability of an item whose permanent bit is 0
+    prob_one: npt.NDArray[np.float64]  # q, the probability of an item whose permanent bit is 1
+    zero: npt.NDArray[np.uint64]  # 2⁵³ p, rounded up
+    one: npt.NDArray[np.uint64]  # 2⁵³ q, rounded up
+    epsilon_g: npt.NDArray[np.float64]  # infinite for model `bpr`, which has no fake errors
 
 
 class Given(NamedTuple):
@@ -48,12 +51,12 @@ class Given(NamedTuple):
     Model `bpr` compares an item with its *partner*: an unrated item for a rated one, and the other way round.
     """
 
-    starts: npt.NDArray[np.int64]  # (n_users + 1,) start of each user in `items`, or (0,)
-    items: npt.NDArray[np.uint32]  # the selected items of each user
-    fake_errors: npt.NDArray[np.float64]  # of each selected item; not used where the item is rated
-    user_noise: npt.NDArray[np.float64]  # (n_users, width)
-    user_partners: npt.NDArray[np.uint32]  # of each rated item, (n_ratings,)
-    selected_partners: npt.NDArray[np.uint32]  # of each selected item
+    starts: npt.NDArray[np.int64]  # user i has the entries `starts[i]` … `starts[i + 1]` − 1 of `items`, (n_users + 1,)
+    items: npt.NDArray[np.uint32]  # the selected items of all users, (n_selected,)
+    fake_errors: npt.NDArray[np.float64]  # of each selected item, (n_selected,); not used where the item is rated
+    user_noise: npt.NDArray[np.float64]  # added to the user vectors, (n_users, user_width)
+    user_partners: npt.NDArray[np.uint32]  # the partner of each rated item, (n_ratings,); for `bpr` only
+    selected_partners: npt.NDArray[np.uint32]  # the partner of each selected item, (n_selected,); for `bpr` only
 
 
 class Streams(NamedTuple):
@@ -106,16 +109,17 @@ class Scratch(NamedTuple):
     """The working memory of a kernel for one block of users; its contents are overwritten for each user."""
 
     errors: Rows  # of the user's rated items, (most ratings of a user,)
-    error_of_item: Rows  # (n_items,), NaN where unrated
+    error_of_item: Rows  # errors of the user's rated items, NaN elsewhere, (n_items,)
     pull: Rows  # the sum of error times item vector over the user's ratings or pairs, (width,)
     noise: npt.NDArray[np.float64]  # of the user vector, (width,)
     words: npt.NDArray[np.uint64]  # random words, as many as the longest draw needs
     bits: npt.NDArray[np.uint64]  # this round's bits, 64 items in a word, (n_words,)
     selected: npt.NDArray[np.uint32]  # items to report; longer than n_items because `list_items` writes beyond its end
-    selected_errors: npt.NDArray[np.float64]  # (n_items,)
-    partners: npt.NDArray[np.uint32]  # of rated items, for pairs, (most ratings of a user,)
-    is_rated: npt.NDArray[np.uint8]  # for pairs, (n_items,), zeros between users
-    unrated: npt.NDArray[np.uint32]  # the user's unrated items, for pairs, (n_items,)
+    selected_errors: npt.NDArray[np.float64]  # errors of the items to report, (n_items,)
+    # For model `bpr` only, which learns from pairs of a rated and an unrated item:
+    partners: npt.NDArray[np.uint32]  # the partner of each rated item, (most ratings of a user,)
+    is_rated: npt.NDArray[np.uint8]  # 1 for the user's rated items; set to 0 again before the next user, (n_items,)
+    unrated: npt.NDArray[np.uint32]  # the user's unrated items, (n_items,)
 
 
 @njit(cache=True)
@@ -285,9 +289,10 @@ def update_user(user, user_vector, n_rated, step, given, streams, scratch, updat
 
 @njit(inline="always")
 def finish_report(user, count, inputs, scratch, outcome, sums, counts):  # type: ignore[no-untyped-def]
-    """Add the `count` errors in `scratch` to the sums, and fill a user's row of `outcome`; return the largest |e| ‖u‖.
+    """Add the report in `scratch` to `sums` and `counts`, and fill a user's row of `outcome`; return max |e| ‖u‖.
 
-    Here e is a reported error and u the user vector. The result is infinite if the errors or u are not finite.
+    The report has `count` items. An item adds e u to its row of `sums`, where e is its error and u the user vector.
+    The result is infinite if the errors or u are not finite.
     """
     step, user_vector = inputs.step, inputs.vectors.users[user]
     squares, peak = add_reports(scratch.selected[:count], scratch.selected_errors[:count], user_vector, sums, counts)

@@ -45,7 +45,7 @@ def given_draws(problem: GradientProblem, draws: Mapping[int, Draws] | None) -> 
         missing, others = len(set(active) - set(draws)), len(set(draws) - set(active))
         raise ParameterError(
             "draws must have an entry for each user who takes part, and for no other, but"
-            f" {missing} users have none and {others} take no part."
+            f" {missing} users have none and {others} take no part. Give the draws of a run of the same problem."
         )
     counts = np.zeros(problem.n_users, np.int64)
     user_noise = np.zeros((problem.n_users, width))
@@ -67,7 +67,7 @@ def given_draws(problem: GradientProblem, draws: Mapping[int, Draws] | None) -> 
 
 
 def padded(problem: GradientProblem, rows: FloatArray, dtype: npt.DTypeLike) -> Rows:
-    """Return the rows padded with zeros to a multiple of the width of a vector register."""
+    """Return the rows padded with zeros to one width for the problem's model, a multiple of a vector register."""
     kind = np.dtype(dtype)
     per_register = REGISTER_BYTES // kind.itemsize
     n_numbers = problem.model.item_width + isinstance(problem.model, FactorizationMachine)
