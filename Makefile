@@ -58,7 +58,7 @@ docs: $(TEST)
 
 # Pictures of both pages, drawn by their tests in Chromium, and the figures of docs/pages.md: a record of benchmarks/records.
 pictures: $(TEST)
-	HUSHREC_PICTURES=1 $(BIN)/python -m pytest -p no:cacheprovider -k "for_everyone or hundred_thousand" tests/test_dashboard_browser.py tests/test_device_browser.py
+	HUSHREC_PICTURES=1 $(BIN)/python -m pytest -p no:cacheprovider -k "for_everyone or hundred_thousand or both_pages" tests/test_dashboard_browser.py tests/test_device_browser.py
 
 # Resolves the newest versions into both locks; no address goes into them.
 lock: $(TEST)

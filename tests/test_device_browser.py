@@ -528,3 +528,23 @@ def test_a_person_types_a_level_of_their_own(browser: Any, tmp_path: Path) -> No
         assert small_targets(page) == []
         assert page.complaints == []
         assert violations(page) == []
+
+
+def test_both_pages_after_a_masked_run(browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The person sees a list, what the run cost, and that a table of random numbers left; the operator sees rounds."""
+    monkeypatch.setattr(masked_kit, "TITLES", pleasant_titles()[: masked_kit.N_ITEMS])
+    with masked_kit.joined(tmp_path, 5) as (live, devices), contextlib.ExitStack() as stack:
+        masked_kit.take_part(devices, lambda: False)
+        page = open_page(browser, stack.enter_context(shown(devices[0])))
+        page.wait_for_selector("#recommendations li")
+        page.wait_for_selector("#level-words li")
+        assert "ε" in page.inner_text("#ledger")
+        page.wait_for_selector("text=random numbers")
+        assert page.complaints == []
+        shoot(page, "device-masked-light")
+        operator = open_page(browser, live.url, scheme="dark")
+        operator.wait_for_selector("#state:has-text('All rounds are over')")
+        operator.wait_for_selector("#cannot li")
+        assert "at least 4 tables" in operator.inner_text("#asked")
+        assert operator.complaints == []
+        shoot(operator, "dashboard-masked-dark")

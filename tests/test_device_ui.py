@@ -27,6 +27,7 @@ from service_kit import (
 
 from hushrec import Device, pages
 from hushrec.audit.own_reports import read_reports
+from hushrec.budget.events import TablesElsewhere
 from hushrec.cli.device import ui
 from hushrec.device import joining
 from hushrec.device.inference import compare
@@ -380,3 +381,15 @@ def test_a_spent_budget_stops_taking_part_and_a_person_can_allow_more(tmp_path: 
             page.allow_draw()
         assert page.participation.reported == 4
         assert page.state()["is_over"]
+
+
+def test_another_budget_of_sdcf_leaves_the_cost_of_masked_runs_in_the_ledger(tmp_path: Path) -> None:
+    """Its limit, too: only the limit of selections changes, of which nothing was spent."""
+    with Device.create(tmp_path / "device") as device:
+        session, ledger = device._session, device._session.store.ledger()
+        ledger.raise_limit("table", 4.0)
+        ledger.charge([TablesElsewhere(1.5, 0.0)])
+        session._put(device.budgets, ledger)
+        device.choose_budget(2)
+        kept = session.store.ledger()
+        assert (kept.limit("table"), kept["table"].charged(), kept.limit("selection")) == (4.0, 1.5, 4.0)

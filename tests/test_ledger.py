@@ -15,7 +15,7 @@ from hypothesis import given
 
 from hushrec.budget import accountants
 from hushrec.budget import ledger as ledgers
-from hushrec.budget.events import GradientsSent, PermanentDraw, RatingsPerturbed, SelectionSent
+from hushrec.budget.events import GradientsSent, PermanentDraw, RatingsPerturbed, SelectionSent, TablesElsewhere
 from hushrec.budget.ledger import Ledger
 from hushrec.device.budgets import consent
 from hushrec.errors import BudgetExceeded, LedgerError, ParameterError, UnknownEvent
@@ -177,6 +177,19 @@ def test_limits_must_be_finite_and_not_negative(limit: float) -> None:
             Ledger(**{unit: limit})
     with pytest.raises(ParameterError, match="max_selection_epsilon"):
         used_ledger().raise_limit("selection", limit)
+
+
+def test_a_limit_is_set_anew_only_where_nothing_was_spent() -> None:
+    """Lower, higher or away, before the first cost in its unit; not after it."""
+    ledger = Ledger(value=3.0)
+    ledger.set_limit("value", 1.0)
+    assert ledger.limit("value") == 1.0
+    ledger.set_limit("value", None)
+    assert ledger.limit("value") is None
+    ledger.raise_limit("table", 4.0)
+    ledger.charge([TablesElsewhere(1.0, 0.0)])
+    with pytest.raises(LedgerError, match="table"):
+        ledger.set_limit("table", 9.0)
 
 
 def test_a_limit_is_never_lowered() -> None:

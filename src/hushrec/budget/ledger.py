@@ -81,6 +81,14 @@ class Ledger:
             raise ParameterError(f"{limit_name(unit)} must not be lowered: the limit is {current:g}, got {limit:g}.")
         self._limits[unit] = limit
 
+    def set_limit(self, unit: str, limit: float | None) -> None:
+        """Set or remove the limit of a unit in which nothing has been spent; raise `LedgerError` otherwise."""
+        if self[unit].charged():
+            raise LedgerError(f"{limit_name(unit)} must not be set anew, because the ledger has a cost in this unit.")
+        self._limits.pop(unit, None)
+        if limit is not None:
+            self._limits[unit] = _checked_limit(unit, limit)
+
     def to_record(self) -> dict[str, Any]:
         """Return the limits and totals as plain numbers, for the device's own store. The totals are private."""
         totals = {unit: asdict(accountant) for unit, accountant in self._accountants.items()}  # type: ignore[call-overload]

@@ -93,13 +93,15 @@ class Session:
         return self.offer
 
     def change_budgets(self, budgets: Budgets) -> None:
-        """Replace the budgets, and the ledger by a new, empty one; raise if permanent bits (`sdcf`) were drawn."""
-        if self.store.ledger()["selection"].permanent_draws:
+        """Replace the budgets and the ledger's limit of selections; raise if permanent bits (`sdcf`) were drawn."""
+        ledger = self.store.ledger()
+        if ledger["selection"].permanent_draws:
             raise LocalProtocolError(
                 "the budget of `sdcf` (epsilon_i, epsilon_p) must not change after permanent bits were drawn. To start"
                 " again, erase the store, with all ratings and the ledger, with `hushrec device forget`."
             )
-        self._put(budgets, budgets.new_ledger())
+        ledger.set_limit("selection", budgets.new_ledger().limit("selection"))
+        self._put(budgets, ledger)
 
     def _put(self, budgets: Budgets, ledger: Ledger) -> None:
         with self.store.change():
