@@ -20,7 +20,7 @@ class Fleet:
 
     n_items: int
     n_ratings: int = field(repr=False)  # including those of people who do not take part
-    rated_counts: IntArray = field(repr=False)  # (n_active,) of each device that takes part
+    rated_counts: IntArray = field(repr=False)  # (n_active,) number of ratings of each device that takes part
     protocols: Sequence["ConfiguredProtocol"] = field(repr=False)  # one for each of these devices, or one for all
     model: Any
     seed: int
@@ -34,7 +34,7 @@ class Spending:
     terms: Any
     model: Any
     protocols: Sequence["ConfiguredProtocol"] = field(repr=False)  # one for each device that took part, or one for all
-    rated_counts: IntArray = field(repr=False)  # (n_active,) of these devices
+    rated_counts: IntArray = field(repr=False)  # (n_active,) number of ratings of each of these devices
     losses: Mapping[str, FloatArray] = field(repr=False)  # (n_active,) privacy losses measured during the run, by name
 
 
@@ -83,7 +83,10 @@ class ConfiguredProtocol(ABC):
         return {entry.name: getattr(self, entry.name) for entry in fields(self)}  # type: ignore[arg-type]
 
     def can_take_part(self, rated_counts: IntArray, n_items: int, model: Any) -> BoolArray:
-        """Return which devices take part; by default all, so that taking part reveals nothing about the ratings."""
+        """Return whether each device takes part, in the shape of `rated_counts`, the devices' numbers of ratings.
+
+        By default all devices take part, so that taking part reveals nothing about the ratings.
+        """
         return np.ones(np.shape(rated_counts), dtype=np.bool_)
 
     @abstractmethod
@@ -107,7 +110,10 @@ class ConfiguredProtocol(ABC):
 
     @abstractmethod
     def make_device(self, terms: Any, model: Any) -> DeviceSide:
-        """Return the device's side of a run; raise an error for terms that it must not accept with these options."""
+        """Return the device's side of a run.
+
+        Raise `ParameterError` or `RemoteProtocolError` for terms that a device with these options must not accept.
+        """
 
     def check_terms(self, terms: Any) -> None:
         """Raise `ParameterError` for terms that a device with these options must not accept; needs no catalogue."""
@@ -168,14 +174,21 @@ class ConfiguredProtocol(ABC):
 
     @abstractmethod
     def make_predictor(self, problem: Any, public: Arrays, private: Mapping[int, State]) -> Predictor:
-        """Return the predictor of a simulated run; `private` has the states of the devices that take part, by user."""
+        """Return the predictor of a simulated run.
+
+        `public` has the arrays of the public table. `private` has the state of each device that takes part, by user.
+        """
 
     def predictor_from(self, problem: Any, arrays: Arrays) -> Predictor:
         """Return the predictor from a checkpoint's arrays; raise `ValueError` if they do not fit the problem."""
         return self.load_predictor({}, arrays)
 
     def failure(self, terms: Any, public: Arrays, round_number: int) -> Diverged:
-        """Return the error to raise if training fails in this round, by a refused message or a non-finite metric."""
+        """Return the error to raise if training fails in this round.
+
+        Training fails if a device or the server refuses a message, or if a metric of the model is not finite. `public`
+        has the arrays of the public table at that time.
+        """
         return Diverged(
             f"training with {self.name} failed in round {round_number}: a device or the server refused a message."
         )

@@ -10,13 +10,16 @@ class FleetSize:
 
     devices: int
     rmse: float
-    own_mean: float  # of predicting each person's own mean rating, which needs no server
-    bias: float  # of the bias model, trained on all ratings in one place
+    own_mean: float  # RMSE if each person's mean rating is the prediction, which needs no server
+    bias: float  # RMSE of the bias model, trained on all ratings in one place
     data: str = "MovieLens 100K"
 
 
 def smallest_that_pays(measured: Sequence[FleetSize]) -> int:
-    """Return the smallest number of devices from which on all measured runs beat the baseline `own_mean`."""
+    """Return the smallest number of devices such that all runs with as many or more beat the baseline `own_mean`.
+
+    The largest run in `measured` must beat it.
+    """
     lost = [size.devices for size in measured if size.rmse >= size.own_mean]
     return min(size.devices for size in measured if size.devices > max(lost, default=0))
 

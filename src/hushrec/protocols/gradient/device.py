@@ -41,15 +41,16 @@ MOST_LOST_DRAWS = 100_000  # epochs that a server can claim a device missed, at 
 class Draws:
     """The random draws of one device in one round. They never leave the device.
 
-    Partners are the other items of the pairs that model `bpr` learns from; other models have none.
+    Model `bpr` learns from pairs of a rated and an unrated item. The partner of an item is the other item of its pair.
+    Other models have no partners.
     """
 
     selected: IntArray = field(repr=False)  # (n_selected,), ascending
     fake_errors: FloatArray = field(repr=False)  # one per unrated selected item, in the order of `selected`
     gradient_noise: FloatArray = field(repr=False)  # (n_selected, item_width)
     user_noise: FloatArray = field(repr=False)  # (user_width,)
-    user_partners: IntArray = field(default_factory=lambda: NOBODY, repr=False)  # (n_rated,) of each rated item
-    selected_partners: IntArray = field(default_factory=lambda: NOBODY, repr=False)  # (n_selected,)
+    user_partners: IntArray = field(default_factory=lambda: NOBODY, repr=False)  # (n_rated,) of the rated items
+    selected_partners: IntArray = field(default_factory=lambda: NOBODY, repr=False)  # (n_selected,) of `selected`
 
 
 class GradientDevice(DeviceSide):
@@ -147,9 +148,10 @@ class GradientDevice(DeviceSide):
     def begin_again(self, private: Private, reported: int) -> tuple[State, list[Event]]:
         """Return the new state of a device that joins the run again with a new key, and the events to charge first.
 
-        The state has no permanent bits, so that the next round draws new ones. `reported` is the last round in which
-        another copy of this device may have reported; 0 if there is no such copy. Each permanent epoch
-        after the one that this device remembers, up to the epoch of that round, costs one draw of permanent bits.
+        The new state has no permanent bits, so that the next round draws new ones. `reported` is the last round in
+        which another copy of this device's store may have reported; 0 if there is no such copy. The copy may have drawn
+        permanent bits in each permanent epoch after the one in this device's state, up to the epoch of `reported`. The
+        events charge these draws. Raise `RemoteProtocolError` if there are more than `MOST_LOST_DRAWS`.
         """
         selection = self._protocol.selection
         if selection is None:
@@ -284,7 +286,11 @@ class _DeviceRound:
         return self._unrated(self._stream(Purpose.USER_PAIRS).random(len(self._items)))
 
     def _draw(self, permanent: PermanentChoice | None, own_errors: FloatArray, partners: IntArray) -> Draws:
-        """Draw the selected items, fake errors, partners and noise of this round, each from its own random stream."""
+        """Draw the selected items, fake errors, partners and noise of this round, each from its own random stream.
+
+        `own_errors` are the errors of the rated items, from which fake errors are calibrated. `partners` are those that
+        `_draw_partners` drew for the rated items.
+        """
         selected = self._items
         if permanent is not None:
             rng = self._stream(Purpose.SELECTION)
@@ -308,9 +314,11 @@ class _DeviceRound:
         return Draws(selected, fakes, noise, user_noise, partners, selected_partners)
 
     def _selected_errors(self, draws: Draws, own_errors: FloatArray, rows: FloatArray) -> FloatArray:
-        """Return the error of each selected item: real if the item is rated, else fake; for `bpr`, the pair's error.
+        """Return the error of each selected item: its own error if the item is rated, else a fake one.
 
-        `rows` are the public rows of all items, from which the model predicts.
+        Model `bpr` has no fake errors; it computes each error from the pair of the selected item and its partner.
+        `own_errors` are the errors of the rated items. `rows` are the public rows of all items, from which the model
+        predicts.
         """
         is_rated, position = self._find(draws.selected)
         if isinstance(self._model, PairwiseRanking):
@@ -331,8 +339,9 @@ class _DeviceRound:
     def _unrated(self, uniform: FloatArray) -> IntArray:
         """Map uniform numbers in [0, 1) to unrated items, each equally likely.
 
-        With h of m items rated, a number x gives the unrated item of rank k = ⌊(m − h) x⌋, counted from 0. items[i] − i
-        unrated items come before rated item i, so the result is k plus the count of i with items[i] − i ≤ k.
+        With h of m items rated, a number x gives the unrated item of rank k = ⌊(m − h) x⌋, counted from 0. Let items be
+        the rated items, ascending. Before items[i] come items[i] − i unrated items, so the result is k plus the number
+        of indices i with items[i] − i ≤ k.
         """
         rank = np.floor(uniform * (self._terms.n_items - len(self._items))).astype(np.int64)
         return rank + np.searchsorted(self._items - np.arange(len(self._items)), rank, side="right")

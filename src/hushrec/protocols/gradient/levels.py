@@ -28,10 +28,11 @@ def check_level(epsilon_i: float) -> float:
 
 
 def explain_levels(terms: Terms, own: "Sdcf", n_rated: int) -> list[dict[str, Any]]:
-    """Return the meaning of `LEVELS`, and of the person's present level, for the device page, by ascending budget.
+    """Return a dict for each of `LEVELS`, and for the person's present level if it is another, by ascending ε_I.
 
-    Each says how many items a report names, how many of these are rated, and how sure the server can be that a given
-    item is rated. `own` is the protocol with the person's present budgets.
+    The device page shows them. Each dict says how many items a report has on average, how many of these are rated, and
+    how sure the server can be that a given item is rated. `own` is the protocol with the person's present budgets,
+    `n_rated` the number of the person's ratings.
     """
     levels = LEVELS if own.epsilon_i in LEVELS.values() else {**LEVELS, "Your own": own.epsilon_i}
     by_budget = sorted(levels.items(), key=lambda level: level[1])

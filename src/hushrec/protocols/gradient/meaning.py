@@ -56,16 +56,16 @@ class Meaning:
     bit_survives: float  # probability 1 − f/2 that a permanent bit is the true one
     items_sent: float  # per round, on average
     real_among_them: float  # how many of these are rated, on average
-    real_by_chance: float  # how many of as many random items would be rated
-    belief_before: float
-    belief_after_one_round: float  # largest: the item was sent in it
-    belief_after_all_rounds: float  # largest: the item was sent in every round
-    belief_never_sent: float  # smallest: the item was sent in no round
+    real_by_chance: float  # how many would be rated, on average, if the same number of items were drawn at random
+    belief_before: float  # before the first report
+    belief_after_one_round: float  # if the item was sent in that round
+    belief_after_all_rounds: float  # if the item was sent in every round, which gives the largest belief
+    belief_never_sent: float  # if the item was sent in no round, which gives the smallest belief
     epsilon_round: float
     epsilon_all_rounds: float
     epsilon_one_rating: float  # cost of all rounds for one rating replaced by another
     smallest_epsilon_p: float  # the smallest epsilon_p for which selection probabilities exist
-    real_errors_outside_fakes: float | None  # fraction outside the range of fake errors; None without fake errors
+    real_errors_outside_fakes: float | None  # fraction beyond the range of fake errors; None if there are none
     unit: str
     not_covered: list[str]
 

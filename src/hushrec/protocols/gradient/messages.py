@@ -100,7 +100,7 @@ class ItemVectors:
     terms: Terms
     round_number: int
     item_vectors: Annotated[FloatArray, Table] = field(repr=False)  # (n_items + n_side_rows, item_width)
-    max_report_norm: float | None = None  # devices scale a report's gradients to this joint norm; None: no limit
+    max_report_norm: float | None = None  # devices scale a report with a larger joint norm down to it; None: no limit
 
     def __post_init__(self) -> None:
         check_whole(self, "round_number")

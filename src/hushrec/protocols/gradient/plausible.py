@@ -71,9 +71,10 @@ def check_item_vectors(vectors: Rows, n_items: int) -> None:
 
 
 def check_gradients(round_number: int, largest: float) -> None:
-    """Raise `RemoteProtocolError` if a server would refuse a gradient of this round as too long.
+    """Raise `RemoteProtocolError` if `largest` is above `LARGEST_GRADIENT`, for engines that simulate all devices.
 
-    `largest` is the maximum, over all gradients, of |error| · ‖user vector‖.
+    `largest` is the maximum of |error| · ‖user vector‖ over all gradients of the round. On a network, the server
+    refuses a report with too long a gradient.
     """
     if not largest <= LARGEST_GRADIENT:
         raise RemoteProtocolError(
@@ -91,11 +92,11 @@ def check_finite(round_number: int, *vectors: Rows) -> None:
 
 
 def growth_of(vectors: Rows) -> float | None:
-    """Return the factor by which the root mean squared norm of the item vectors of `mf` has grown; None if at most 2.
+    """Return how many times as long as initial vectors the item vectors of model `mf` are; None if at most 2 times.
 
-    The mean squared norm is initially 0.3² · 50 / 3 for any number of factors. With honest devices it stays within a
-    few percent of that, as measured with 40 devices of ML-100K. With hostile devices, or a step that is too large, it
-    does not.
+    The length is the root mean squared norm of the rows. Initial vectors are drawn such that their mean squared norm is
+    about 0.3² · 50 / 3 for any number of factors. With honest devices it stays within a few percent of that, as
+    measured with 40 devices of ML-100K. With hostile devices, or a step that is too large, it does not.
     """
     ratio = float(np.sqrt(np.mean(np.square(row_norms(vectors)))) / (0.3 * math.sqrt(50 / 3)))
     return ratio if ratio > LONGEST_PLAUSIBLE else None

@@ -313,7 +313,10 @@ class Sdcf(GradientProtocol):
 
     @classmethod
     def network_options(cls, options: Mapping[str, Any], n_items: int, n_devices: int) -> dict[str, Any]:
-        """Return the options with defaults for a network run, where the server cannot count ratings."""
+        """Return the options of a network run, with defaults for `reports_per_client` and `profile_cap`.
+
+        The defaults depend on `n_items` only, because the server cannot count ratings.
+        """
         z, cap = options.get("reports_per_client"), options.get("profile_cap")
         return {
             **options,

@@ -33,7 +33,7 @@ class PermanentChoice:
     def extended(self, n_items: int, *, rng: RandomStream) -> "PermanentChoice":
         """Return these permanent bits with randomized bits appended for items that joined the catalogue, if any.
 
-        New items count as unrated, even if the person has rated them since.
+        The appended bits are drawn as for unrated items, even if the person has already rated a new item.
         """
         if len(self.bits) >= n_items:
             return self

@@ -21,11 +21,11 @@ _ROUNDING = 1 + 1e-6  # tolerance for a norm rounded to float32 on the wire
 class GradientServer(ServerSide):
     """The computations of the server in a gradient protocol. It stores the public item vectors, nothing about devices.
 
-    `max_gradient_norm` bounds the norm of each gradient; its default stops only extreme values. Two further parameters
-    limit the influence of one device. `max_report_norm` bounds the joint norm of a report's gradients, and is announced
-    to the devices; with `bounds_reports` it is computed in every round from the expected number of devices. With
-    `least_reports`, an item with c gradients changes by their sum divided by max(c, least_reports), so that one report
-    changes an item by at most max_report_norm / least_reports.
+    The server refuses a report with a gradient whose norm is above `max_gradient_norm`; None stands for a bound that
+    stops only extreme values. It also refuses a report whose joint norm is above `max_report_norm`, which it announces
+    to the devices; None means no such bound. If `bounds_reports` is true, every round computes `max_report_norm` from
+    the expected number of devices. An item with c gradients changes by their sum divided by max(c, `least_reports`), so
+    that one report changes an item by at most `max_report_norm` / `least_reports`; model `fm` has a formula of its own.
     """
 
     phases = (REPORT,)
@@ -128,14 +128,14 @@ class GradientServer(ServerSide):
         if together is not None and np.linalg.norm(report.gradients) > _ROUNDING * together:
             raise RemoteProtocolError(
                 f"the gradients of a report must have a joint norm of at most {together:g} in round {round_number}, but"
-                " theirs is larger."
+                " the joint norm of this report is larger."
             )
 
     def close(self, address: Address, reports: Iterable[tuple[Name, Any]]) -> RoundOver:
         """Change the item vectors by the gradients in these reports, and end the round.
 
         An item's vector changes by the sum of its gradients, divided by their number or by `least_reports`, whichever
-        is larger.
+        is larger. Model `fm` has a formula of its own, in its `move_items`.
         """
         sums = np.zeros((self._terms.n_items, self._model.item_width))
         counts: IntArray = np.zeros(self._terms.n_items, dtype=np.int64)

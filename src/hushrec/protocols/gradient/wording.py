@@ -49,7 +49,8 @@ def selection_not_covered(profile_cap: int | None, *, from_pairs: bool = False) 
 def ledger_not_covered(*, capped: bool, perturbed: bool) -> list[str]:
     """Return phrases for what the ledger of a device does not cover.
 
-    `capped` is whether the number of a person's items has a cap, `perturbed` whether noise was added to ratings.
+    `capped` is true if the device drew permanent bits, each time with a profile cap; `perturbed`, if it added noise to
+    its ratings.
     """
     values = f"{VALUES}; value_rho is their realized loss, not a guarantee"
     return [values, *([] if capped else [COUNT]), *([EXISTENCE] if perturbed else []), TAKING_PART]

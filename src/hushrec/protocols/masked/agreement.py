@@ -49,6 +49,7 @@ def disagreements(
 ) -> list[float]:
     """Return for each cohort the largest ratio of a tested squared norm to its bound.
 
+    `sums` has each cohort's sums by name of block, `survivors` the number of devices that each cohort's sums are over.
     The ratios are at most 1 if all devices are honest, except with the small probability in the module's docstring.
     """
     found = []

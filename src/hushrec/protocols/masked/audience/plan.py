@@ -1,8 +1,8 @@
 """The plan of model `audience`, which has one or two passes of two rounds.
 
 The first round of a pass measures the mean and covariance of people's descriptions (moments), the second the audience
-of each item. Both rounds of the first pass also count the people of each item. The second pass needs many devices or a
-large budget.
+of each item. Both rounds of the first pass also count how many people chose each item. The second pass needs many
+devices or a large budget.
 """
 
 from hushrec.protocols.masked.audience.constants import FEWEST_COLUMNS
@@ -46,7 +46,11 @@ def choose_plan(devices: int, n_items: int, n_taste: int, mu: float) -> Plan:
 
 
 def _moments(width: int) -> Block:
-    """Return the block for the mean and covariance of the vectors that describe people, of `width` + 1 entries each."""
+    """Return the block from which the server learns the mean and covariance of people's vectors.
+
+    A person's vector has `width` + 1 entries: the shrunken mean of `width` columns over the person's items, and the log
+    of the number of these items, less a constant.
+    """
     return Block(MOMENTS, (prior_size(width + 1),), MOMENTS_CLIP, 0.05)
 
 

@@ -127,9 +127,9 @@ class AudienceLearner(Learner[Learned]):
         return next(block.shape[1] for one in rounds for block in one.blocks if block.name == AUDIENCE)
 
     def _audience_sum(self, learned: Learned, sums: Mapping[str, DecodedSum], share: float) -> ItemSum:
-        """Return the sum of the audience block, with the effect of clipping that its curvature block measures.
+        """Return the sum of the audience block over all devices, and the mean factors by which clipping scaled it.
 
-        `share` is the fraction of all devices that the sums are over. Clipping multiplies the entries of a person with
+        `sums` are over the fraction `share` of all devices. Clipping multiplies the entries of a person with
         h items by about C₁/√h in the counts and by about C₂/√(hK) in the audience block, where C₁ and C₂ are the clips
         of the two blocks, and K is the number of columns of the audience block. The second factor divided by the first
         is about C₂/(C₁√K) for any h. The curvature block measures this ratio with noise, so the measured ratio is
@@ -194,7 +194,7 @@ class AudienceLearner(Learner[Learned]):
 
     @staticmethod
     def _popularity(learned: Learned) -> FloatArray:
-        """Return the expected log count of each item minus their mean weighted by the counts, `(n_items, 1)`."""
+        """Return the expected log count of each item, `(n_items, 1)`, less the mean over items weighted by count."""
         return np.asarray(learned.log_counts - np.average(learned.log_counts, weights=learned.counts))[:, None]
 
 
