@@ -33,7 +33,8 @@ def make_run_model(
 ) -> Any:
     """Return the model of a run. `attributes` and `titles` describe its items, and every device gets them.
 
-    `details` are further item columns that only the server has; after the first round they are part of its state.
+    `details` are the detail columns of the items (`models.item_columns`), which only the server has. A device passes
+    None, and so does a server that restores a stored run, because the stored state contains them.
     """
     declared = find_model(model)
     facts = {} if declared.sent_facts is None else imported(declared.sent_facts)(attributes, titles, details)
@@ -48,9 +49,10 @@ def protocol_of(offer: Offer, own: Mapping[str, Any] | None = None) -> Configure
 
 
 def expectation(offer: Offer, n_devices: float | None = None) -> str | None:
-    """Return a sentence on the accuracy that experiments found for runs with `n_devices` devices.
+    """Return sentences about the accuracy to expect with `n_devices` devices, or None if nothing was measured.
 
-    By default this is the number that the run's terms were computed for. Return None if nothing was measured.
+    By default, `n_devices` is the number of devices that the run's noise or step size is calibrated for; the result is
+    None if the terms do not say it.
     """
     protocol = protocol_of(offer)
     count = protocol.expected_devices(offer.terms) if n_devices is None else n_devices
@@ -66,7 +68,8 @@ def check_offer(offer: Offer) -> None:
         unknown = sorted(offer.options.keys() - known.keys())
         if unknown:
             raise ParameterError(
-                f"options of the offer must be known here, got {', '.join(unknown)[:100]}. Update the older side."
+                f"options of the offer must be known to this version of hushrec, got {', '.join(unknown)[:100]}."
+                " Update hushrec on the device or on the server, whichever is older."
             )
         for name, value in offer.options.items():
             known[name].checked(value)

@@ -23,7 +23,7 @@ class Option:
     help: str
     default: Any = None
     default_text: str | None = None  # describes a default that is computed; `default` is then None
-    models: tuple[str, ...] = ()  # that use the option; empty: all
+    models: tuple[str, ...] = ()  # the models that use the option; empty: all models
     personal: bool = False  # chosen by each person and never sent; others are the same for all devices of a run
 
     @property
@@ -34,7 +34,10 @@ class Option:
         return f"{self.default:g}" if self.kind is float else str(self.default)
 
     def checked(self, value: Any) -> Any:
-        """Return `value` as this option's type, so that 4 and 4.0 are equal; raise `ParameterError` if that fails."""
+        """Return `value` converted to this option's type; raise `ParameterError` if that is not possible.
+
+        Only numbers are converted, and only if their value stays the same: an int option returns 4 for 4.0.
+        """
         if self.kind in (bool, str):
             if isinstance(value, self.kind):
                 return value

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 class ModelDeclaration:
     """The registry entry of a model: its options, and where to import its code from.
 
-    *Facts* are public knowledge about the items, as keyword arguments of the model's `from_options(options, **facts)`.
+    *Facts* are public data about the items, such as their attributes: a dict of keyword arguments for the model's
+    `from_options(options, **facts)`. A model without a function for facts is made from its options alone.
     """
 
     name: str
@@ -27,8 +28,8 @@ class ModelDeclaration:
     predicts: Literal["rating", "ranking"]  # rating values, or an order of items from one-class data
     options: tuple[Option, ...]
     implementation: str  # import path of the model's class
-    item_facts: str | None = None  # import path of a function that maps (ratings, options) to the facts of a data set
-    # Import path of a function that maps the (attributes, titles, detail columns) of a server's catalogue to the facts
+    item_facts: str | None = None  # import path of a function (ratings, options) → facts of a data set
+    # Import path of a function (attributes, titles, detail columns) → facts of the catalogue of a run on a network
     sent_facts: str | None = None
     public_ratings: bool = False  # whether the model also learns from public ratings
     # How the lists of a model that predicts ratings are sorted, as a clause that is printed below the run's metrics
@@ -38,12 +39,12 @@ class ModelDeclaration:
     engines: tuple[str, ...] = ()  # engines that can compute a plug-in model; empty means every engine of the protocol
 
     def make(self, options: dict[str, Any], ratings: Any) -> Any:
-        """Return the model with these options for the items of a data set.
+        """Return the model with these options for the items of the data set `ratings`.
 
         Raise `ParameterError` if `ratings` include public ratings and the model cannot use them.
         """
         if ratings.public is not None and not self.public_ratings:
-            raise ParameterError(f"model {self.name} cannot use public ratings. Leave public out, or use model gp.")
+            raise ParameterError(f"model {self.name} cannot use public ratings. Train without them, or use model gp.")
         facts = {} if self.item_facts is None else imported(self.item_facts)(ratings, options)
         return imported(self.implementation).from_options(options, **facts)
 

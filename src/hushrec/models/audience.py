@@ -109,8 +109,8 @@ class ItemTable(NamedTuple):
     Arrays with one column per item let loops over items read contiguous memory.
     """
 
-    log_counts: FloatArray  # E log n_j, where n_j people chose item j, (n_items,)
-    counts: FloatArray  # E n_j, (n_items,); not used by scores
+    log_counts: FloatArray  # expected value of log n_j, where n_j people chose item j, (n_items,)
+    counts: FloatArray  # expected value of n_j, (n_items,); not used by scores
     audiences: FloatArray  # a_j, the mean description of the people who chose j, (n_items, K)
     description_rows: FloatArray  # this and the next three are the fields of a `Description`
     description_base: FloatArray
@@ -154,7 +154,8 @@ def item_density(counts, places):  # type: ignore[no-untyped-def]
 def own_density(items, places, kernel):  # type: ignore[no-untyped-def]
     """Return, for every item j, the sum of its similarities k(i, j) to the person's items i, `(n_items,)`.
 
-    `kernel` holds all similarities. If it is empty, they are computed from `places`.
+    `kernel` has the similarities of all pairs of items, `(n_items, n_items)`. If it is empty, the function computes
+    them from `places`, which is a field of `ItemTable`.
     """
     found, near = np.zeros(places.shape[1]), np.empty(places.shape[1])
     for item in items:
@@ -176,7 +177,10 @@ def choice_of(log_weights):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def feature_variances(log_counts, features):  # type: ignore[no-untyped-def]
-    """Return the mean square of each feature over everybody's items, `(n_features,)`."""
+    """Return λ, the mean square of each feature over everybody's items, `(n_features,)`.
+
+    Items are weighted by the number of people who chose them, exp(`log_counts`). `features` has one column per item.
+    """
     chances = choice_of(log_counts)
     found = np.zeros(len(features))
     for k in range(len(features)):

@@ -38,7 +38,10 @@ class AudiencePredictor(Predictor):
         return found
 
     def scores(self, users: IntArray) -> FloatArray:
-        """Return the score of every item for each user; users without items get log popularity as scores."""
+        """Return the score of every item for each user, `(len(users), n_items)`.
+
+        A user without items gets the log popularity of each item as its score.
+        """
         people = np.ascontiguousarray(users, dtype=np.int64)
         found = np.empty((len(people), len(self.table.log_counts)))
 

@@ -16,9 +16,10 @@ BIAS_PENALTY = 4.0  # λ of the bias model
 def rating_baselines(
     users: IntArray, items: IntArray, values: FloatArray, n_users: int, n_items: int
 ) -> dict[str, Predict]:
-    """Fit the baselines; return a function (users, items) → predicted ratings for each.
+    """Fit the baselines to ratings; return, by name, a function (users, items) → predicted ratings.
 
-    The keys are "global_mean", "user_mean", "item_mean" and "bias", which is the mean plus a bias of user and item.
+    The names are "global_mean", "user_mean", "item_mean" and "bias". The last one predicts the global mean plus the
+    bias of the user plus the bias of the item.
     """
     mean = float(values.mean())
     user_means = group_means(users, values, n_users, mean)
@@ -63,7 +64,10 @@ def fit_biases(
 
 
 def group_means(groups: IntArray, values: FloatArray, n_groups: int, default: float) -> FloatArray:
-    """Return the mean of the `values` in each group, or `default` for a group without values."""
+    """Return the mean of the `values` in each group, `(n_groups,)`; `default` for a group without values.
+
+    `groups[i]`, from 0 to `n_groups` − 1, is the group of `values[i]`.
+    """
     counts = np.bincount(groups, minlength=n_groups)
     sums = np.bincount(groups, values, minlength=n_groups)
     return np.where(counts > 0, sums / np.maximum(counts, 1), default)

@@ -144,7 +144,10 @@ class FactorizationMachine(MatrixFactorization):
         return rows
 
     def direction(self, user_vector: FloatArray) -> FloatArray:
-        """Return the user's row with 1 in place of the bias; an item's gradient is the error times this vector."""
+        """Return `user_vector` with 1 in place of its first number, the user's bias: (1, u²), in order 3 (1, u², u³).
+
+        The error times this vector is the data term of the gradient of an item's row.
+        """
         return np.concatenate([[1.0], user_vector[1:]])
 
     def predict(self, user_vector: FloatArray, item_rows: FloatArray) -> FloatArray:

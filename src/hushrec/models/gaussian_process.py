@@ -89,9 +89,9 @@ class GaussianProcessPredictor:
         return np.asarray(self.likeness_between(np.array([item]), np.arange(len(self.table.offsets)))[0])
 
     def likeness_between(self, items: IntArray, others: IntArray) -> FloatArray:
-        """Return the prior correlation of the ratings of each of `items` with each of `others`.
+        """Return the prior correlation of the ratings of `items` and `others`, `(len(items), len(others))`.
 
-        The mean item row is subtracted first, because it would make all items similar.
+        The mean over all item rows is subtracted from each row first, because it would make all items similar.
         """
         rows, titles, centre = self.table.rows, self._titles, self.table.rows.mean(axis=0)
         amplitude, length_squared = self.table.kernel
@@ -106,7 +106,10 @@ class GaussianProcessPredictor:
         return np.asarray(together / np.sqrt(np.maximum(np.outer(own, other), np.finfo(np.float64).tiny)))
 
     def deviations(self, user: int) -> FloatArray:
-        """Return the standard deviation of the user's predicted ratings, due to uncertainty about taste and item."""
+        """Return the standard deviation of the user's predicted rating of every item, `(n_items,)`.
+
+        It expresses the uncertainty about the user's taste and about the item, but not the noise of a single rating.
+        """
         own = slice(self.ratings.starts[user], self.ratings.starts[user + 1])
         return np.asarray(self.of_profile(self.ratings.items[own], self.ratings.values[own]).deviations)
 
@@ -188,7 +191,8 @@ def _fit_people(people, first, stop, table, ratings, alphas):  # type: ignore[no
     """Fill `alphas` with the weights α of the ratings of people[first:stop], as `gp.fit_process` defines them.
 
     If the kernel has no nonlinear part (amplitude 0), the weights are computed faster, from the residuals of the linear
-    model divided by the items' variances; titles are then ignored.
+    model divided by the items' variances; titles are then ignored. Otherwise only a person's first `gp.MOST_RATINGS`
+    ratings get weights.
     """
     words = gp.title_scratch(table)
     for place in range(first, stop):
@@ -211,7 +215,11 @@ def _fit_people(people, first, stop, table, ratings, alphas):  # type: ignore[no
 def _predict_people(  # type: ignore[no-untyped-def]
     people, starts, wanted, first, stop, table, ratings, alphas, found
 ):
-    """Fill `found` with ratings for people[first:stop]; person i gets the items wanted[starts[i]:starts[i + 1]]."""
+    """Fill `found` with the predicted ratings of people[first:stop], on the scale 1 to 5.
+
+    `found` has the order of `wanted`: the entries `starts[i]` … `starts[i + 1]` − 1 are the items to predict for
+    people[i]. `alphas` has the weights from `_fit_people`.
+    """
     words = gp.title_scratch(table)
     for place in range(first, stop):
         begin, end = ratings.starts[people[place]], ratings.starts[people[place] + 1]
@@ -227,7 +235,10 @@ def _predict_people(  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _predict_profile(items, values, table):  # type: ignore[no-untyped-def]
-    """Return each item's predicted rating and its deviation, `(n_items, 2)`, for a person with these ratings."""
+    """Return each item's predicted rating and its standard deviation, `(n_items, 2)`, for a person with these ratings.
+
+    Only the first `gp.MOST_RATINGS` ratings are used.
+    """
     words = gp.title_scratch(table)
     kept = items[: gp.MOST_RATINGS]
     residuals = values[: gp.MOST_RATINGS] - table.offsets[kept]

@@ -107,7 +107,10 @@ def predict_taste(mean, wanted, rows):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def taste_of(items, alpha, rows):  # type: ignore[no-untyped-def]
-    """Return the posterior mean taste of the linear model: the rated items' rows weighted by α of `fit_process`."""
+    """Return a person's posterior mean taste in the linear model, `(L,)`: Σ α_i x_i over the rated `items`.
+
+    `alpha` has the weights α from `fit_process`, one per rated item; `rows` are the rows x of all items.
+    """
     found = np.zeros(rows.shape[1])
     for i in range(len(items)):
         for k in range(rows.shape[1]):
@@ -185,7 +188,11 @@ def fit_process(items, residuals, table, words):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def predict_mean(items, alpha, wanted, table, words):  # type: ignore[no-untyped-def]
-    """Return each wanted item's predicted rating minus its offset: Σ α · kernel between it and the rated items."""
+    """Return the predicted rating of each wanted item minus its offset, `(n_wanted,)`.
+
+    For item j it is Σ α_i k(i, j) over the rated `items` i. `alpha` has the weights α from `fit_process`; `table` and
+    `words` are arguments of that function.
+    """
     found = np.zeros(len(wanted))
     columns = transposed(table.rows, items)
     similar = np.empty(len(items))

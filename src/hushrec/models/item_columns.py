@@ -86,7 +86,10 @@ class ModelOfColumns:
 
 
 def columns_of(ratings: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keyword arguments of `ModelOfColumns.from_options` for a data set: its public item columns."""
+    """Return the keyword arguments of `ModelOfColumns.from_options` for a data set: its public item columns.
+
+    `options` is not used.
+    """
     columns = item_columns(ratings.n_items, ratings.titles, ratings.attributes)
     counts = [] if ratings.public is None else [_public_counts(ratings)]
     known = replace(
@@ -133,7 +136,7 @@ def item_columns(n_items: int, titles: Sequence[str] | None, attributes: pl.Data
 
 
 def _flags(attributes: pl.DataFrame | None) -> list[FloatArray]:
-    """Return the flags of each categorical attribute as one array `(n_items, n_categories)`."""
+    """Return an array `(n_items, n_categories)` per categorical attribute: 1 if an item has the category, else 0."""
     if attributes is None:
         return []
     names: dict[str, list[str]] = {}
@@ -153,7 +156,7 @@ def _numbers(attributes: pl.DataFrame | None) -> list[FloatArray]:
 
 
 def _shared(flags: FloatArray) -> FloatArray:
-    """Return the flags of one attribute, scaled to norm 1 for every item that has a category."""
+    """Return one array of `_flags` with its rows scaled to norm 1; the row of an item without a category stays 0."""
     return np.asarray(flags / np.sqrt(np.maximum(flags.sum(axis=1, keepdims=True), 1)))
 
 
@@ -202,9 +205,10 @@ def _title_shape(title: str) -> list[float]:
 
 
 def _series_places(titles: Sequence[str], numbers: Sequence[FloatArray]) -> FloatArray:
-    """Return three columns for each title: whether it belongs to a series, whether it is a sequel, and its position.
+    """Return three numbers for each title, `(n_items, 3)`: is it in a series, is it a sequel, and its position there.
 
-    The titles of a series are ordered by the first numeric attribute (such as the year) or, without one, as listed.
+    The first two are 0 or 1. The position is 0 for the first title of a series, ¼ for the second, and at most 1. Titles
+    of a series are ordered by the first of `numbers` (such as the year) or, if there are none, as listed.
     """
     series = series_of(titles)
     order = np.arange(len(titles)) if not numbers else np.argsort(np.nan_to_num(numbers[0], nan=np.inf), kind="stable")
@@ -224,7 +228,10 @@ def _split_columns(columns: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def _centred(n_items: int, parts: Sequence[FloatArray]) -> FloatArray:
-    """Return the parts side by side, with columns of mean 0; columns that are equal for all items are dropped."""
+    """Return the arrays `parts`, each `(n_items, any)`, side by side, with the mean subtracted from each column.
+
+    Columns that are equal for all items are left out.
+    """
     columns = np.concatenate([np.zeros((n_items, 0)), *parts], axis=1)
     columns = columns - columns.mean(axis=0, keepdims=True) if n_items else columns
     return np.ascontiguousarray(columns[:, np.abs(columns).max(axis=0, initial=0) > 1e-9])

@@ -92,7 +92,10 @@ class MatrixFactorization:
     def predict_pairs(
         self, user_vectors: FloatArray, item_rows: FloatArray, users: IntArray, items: IntArray
     ) -> FloatArray:
-        """Return the predicted ratings of (user, item) pairs."""
+        """Return the predicted rating of each pair (`users[k]`, `items[k]`), `(len(users),)`.
+
+        `users` and `items` are row numbers of `user_vectors` and `item_rows`.
+        """
         return np.asarray(np.einsum("nk,nk->n", user_vectors[users], item_rows[items]))
 
     def predict_all(self, user_vectors: FloatArray, item_rows: FloatArray) -> FloatArray:

@@ -26,7 +26,10 @@ class ProfilePredictions(NamedTuple):
 
 
 class Predictor(Protocol):
-    """A trained model: predictions for every user of a run after some round, which later rounds do not change."""
+    """A trained model, which predicts for every user of a run.
+
+    A predictor keeps the state of the model after one round: further training does not change its predictions.
+    """
 
     def predict(self, users: IntArray, items: IntArray) -> FloatArray:
         """Return the predicted ratings of (user, item) pairs on the scale 1 to 5; scores for a model that ranks."""
@@ -106,10 +109,10 @@ def cold_start_of(arrays: Arrays) -> ColdStart | None:
 def likeness_between(
     vectors: FloatArray, items: Sequence[int] | IntArray, others: Sequence[int] | IntArray
 ) -> FloatArray:
-    """Return the cosine similarities of `items` and `others`, `(len(items), len(others))`.
+    """Return the cosine similarities of `items` and `others`, which are row numbers of the item vectors `vectors`.
 
-    The mean of all vectors is subtracted first. Otherwise all items would be similar, because the largest component of
-    every vector expresses that ratings are positive.
+    The shape is `(len(items), len(others))`. The mean of all vectors is subtracted first. Otherwise all items would be
+    similar, because the largest component of every vector expresses that ratings are positive.
     """
     mean = vectors.mean(axis=0)
     units = []

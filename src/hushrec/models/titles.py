@@ -34,8 +34,8 @@ class TitleRows:
     """The sparse title rows of items: row j has the entries `starts[j]` … `starts[j + 1]` − 1 of the other arrays."""
 
     starts: IntArray  # (n_items + 1,)
-    columns: IntArray  # of the entries, one per word or series, rising within each row
-    weights: np.ndarray  # (n_entries,)
+    columns: IntArray  # the column of each entry, which stands for a word or a series; ascending in a row, (n_entries,)
+    weights: np.ndarray  # the value of each entry, (n_entries,)
 
     @property
     def matrix(self) -> sp.csr_array:
@@ -50,7 +50,10 @@ def title_words(title: str) -> list[str]:
 
 
 def series_stem(title: str) -> str:
-    """Return the first three words of a title before a colon or a numeral; titles of one series share them."""
+    """Return the first three words of a title before a colon or a numeral, without stop words.
+
+    Titles with the same stem count as one series. The stem may be empty.
+    """
     stem: list[str] = []
     for word in words_of(without_brackets(title).partition(":")[0]):
         if word in _NUMERALS and stem:

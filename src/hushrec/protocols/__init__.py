@@ -33,7 +33,7 @@ def find_protocol(name: str) -> Protocol:
 def default_protocol(model: str | None) -> str:
     """Return the name of the protocol to use when none is given: the first of `DEFAULTS` that supports the model.
 
-    If there is no model, or none of them supports it, return the first of `DEFAULTS`.
+    Return the first of `DEFAULTS` if `model` is None, or if no protocol of `DEFAULTS` supports it.
     """
     supporting = [protocol.name for protocol in DEFAULTS if model is None or model in protocol.models]
     return (supporting or [DEFAULTS[0].name])[0]
