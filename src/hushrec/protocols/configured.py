@@ -187,8 +187,9 @@ class ConfiguredProtocol(ABC):
         """Return the error to raise if training fails in this round.
 
         Training fails if a device or the server refuses a message, or if a metric of the model is not finite. `public`
-        has the arrays of the public table at that time.
+        has the arrays that the server has learned so far.
         """
         return Diverged(
-            f"training with {self.name} failed in round {round_number}: a device or the server refused a message."
+            f"training with {self.name} failed in round {round_number}: a device or the server refused a message, or a"
+            " metric is not finite."
         )
