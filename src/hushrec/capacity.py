@@ -1,9 +1,10 @@
 """Capacity planning: estimates of what a run costs its devices and its server, from measured constants.
 
-A round of `masked` costs a device, in a cohort of n devices, with a table of d numbers over m items and k neighbours:
+This is what one round of `masked` costs a device. Its cohort has n devices, its table d numbers, the catalogue m items,
+and it draws k neighbours:
 
     bytes up        4 d + u k             u bytes of shares, keys and signatures per neighbour
-    bytes down      4 m (L + 5) + r n     a row of length L and 5 numbers for each item; r bytes per roster entry
+    bytes down      4 m (L + 5) + r n     public table: a row of L + 5 numbers per item; roster: r bytes per device
     milliseconds    a + b d + c n + s     s for the store, the ledger and the HTTPS requests
 
 `Measured` holds the constants u, r, a, b, c and s.
@@ -13,8 +14,8 @@ divided into *item blocks*: every device is assigned one block by its key, indep
 covers only the items of that block. With B blocks, reports shrink by a factor of B, and each item is learned from one
 in B people.
 
-A report of `sdcf` names z items, with K factors each: z (4 + 4 K) bytes up and 4 m K bytes down in every round. A
-device reads the item vectors of all items, so that its processor time is a fixed time plus a time per item.
+A report of `sdcf` has gradients of length K for z items: z (4 + 4 K) bytes up and 4 m K bytes down in every round. A
+device reads the item vectors of the whole catalogue, so its time is a constant plus a constant times m.
 """
 
 import math
@@ -41,15 +42,16 @@ SDCF_ROUNDS, SDCF_FACTORS, SDCF_REPORTS = 100, 50, 100
 class Measured:
     """Measured costs of parts of a round, in milliseconds and bytes, from which the costs of a run are estimated.
 
-    Tests compare all of them with the records in benchmarks/records.
+    The comments name the letter in the module's formulas, and the file in benchmarks/records that has the measurement.
+    Tests compare all values with these files.
     """
 
     device_ms: tuple[float, float, float] = (34.036, 0.00020859, 0.062717)  # a, b, c: capacity.json
-    server_ms: tuple[float, float] = (1.1933, 7.0833e-06)  # per report, and per number of its table: capacity.json
+    server_ms: tuple[float, float] = (1.1933, 7.0833e-06)  # per report, and per number in a table: capacity.json
     device_session_ms: float = 60.0  # s, between masked-device.json (idle cores) and masked-fleet.json (busy)
     server_session_ms: float = 5.3683  # fixed cost of a report for the server: masked-fleet.json
     bytes_per_neighbour: float = 334.55  # u: masked-fleet.json, plus 66 bytes of messages added since that record
-    bytes_per_member: float = 391.02  # r: masked-fleet.json
+    bytes_per_member: float = 391.02  # r, per device of the cohort: masked-fleet.json
     sdcf_device_ms: tuple[float, float] = (11.14, 0.001787)  # per round, and per item, over HTTPS: capacity-sdcf.json
     sdcf_server_ms: float = 4.06  # per report, over HTTPS: service-fleet.json
 
@@ -78,9 +80,9 @@ class Round:
     device_mb_up: float
     device_mb_down: float
     device_seconds: float
-    server_cores: float  # busy throughout the round
-    server_gbit_up: float  # what devices send, in Gbit/s
-    server_gb_sums: float  # memory for all open sums, in GB
+    server_cores: float  # mean number of busy processor cores during the round
+    server_gbit_up: float  # mean rate at which all devices together send, in Gbit/s
+    server_gb_sums: float  # memory for the sums of this round, over all cohorts, in GB
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,8 @@ class Training:
 def masked_training(people: int, items: int, *, epsilon: float, hours: float, item_blocks: int | None) -> Training:
     """Return the estimated costs of a masked training, with `hours` hours per round.
 
-    Without `item_blocks`, the items are divided into as many blocks as keep every report below its size limit.
+    If `item_blocks` is None, it is the size of the largest report without blocks, divided by `LARGEST_REPORT_MB` and
+    rounded up.
     """
     blocks = item_blocks or 1
     rounds = masked_rounds(people, items, epsilon=epsilon, hours=hours, item_blocks=blocks)
@@ -122,7 +125,10 @@ def masked_rounds(
 
 
 def _row_lengths(plan: Plan) -> list[int]:
-    """Return the length of an item row before each round; rounds that learn further columns make rows longer."""
+    """Return, for each round, the length L of an item's row in the public table that devices download.
+
+    A round with an audience or factor block adds columns, so that rows are longer in later rounds.
+    """
     lengths, length = [], TASTE_COLUMNS + FIXED_COLUMNS
     for one in plan.rounds:
         lengths.append(length)
@@ -180,8 +186,9 @@ def capacity(
 ) -> dict[str, Any]:
     """Return the estimated costs of a training, as a dict for JSON.
 
-    `largest_round` has the maximum of each cost over the rounds, `training` the totals over all rounds, and `too_much`
-    the limits that the maxima exceed, the worst first.
+    `largest_round` has the maximum over the rounds of each field of `Round`. `training` has the totals over all rounds
+    of the device's costs, and of the server's core hours. `too_much` lists the maxima that exceed their limit in
+    `LIMITS`, the one that exceeds it by the largest factor first: the field, its maximum, the limit and advice.
     """
     if not (people >= SMALLEST_FLEET and items >= 1 and math.isfinite(people * items)):
         raise ParameterError(

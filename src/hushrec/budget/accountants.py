@@ -37,7 +37,7 @@ class Accountant(ABC):
         """Return the total cost that the ledger compares with the person's limit."""
 
     def spent(self) -> float:
-        """Return the cost of the releases so far, which can be less than the charged total."""
+        """Return the cost of what was released so far; `charged` can be higher, if releases are charged in advance."""
         return self.charged()
 
     def copy(self) -> Self:
@@ -66,14 +66,17 @@ class SelectionAccountant(Accountant):
     """The total cost, as epsilon, of the item selections of all rounds (protocol sdcf).
 
     The epsilon is at profile level: it compares two profiles with the same number h of ratings. With a profile cap H,
-    it compares any two profiles of up to H ratings. Every selection is drawn from the permanent bits alone, so the
-    selections of one permanent epoch cost at most min(Σ epsilon_i, epsilon_p). The costs of epochs add up
+    it compares any two profiles of up to H ratings. A draw of permanent bits has budget epsilon_p and begins a
+    permanent epoch; a round's selection has budget epsilon_i. Every selection is drawn from the permanent bits alone,
+    so all selections of one epoch together cost at most min(Σ epsilon_i, epsilon_p). The costs of epochs add up
     (docs/proofs.md).
 
-    If 2h exceeds the number of items m, two profiles differ in only 2(m − h) bits: the bound holds, but is not tight.
+    epsilon_p is computed for two profiles that differ in 2h bits. If 2h exceeds the number of items m, they differ in
+    only 2(m − h) bits, and the true cost is lower.
 
     The fields `closed_…` are totals of earlier permanent epochs; the fields `epoch_…` are of the current one.
-    `capped_draws` counts the draws of permanent bits with a profile cap.
+    `permanent_draws` counts the draws of permanent bits, `capped_draws` those of them with a profile cap, and `rounds`
+    the selections sent.
     """
 
     unit: ClassVar[str] = "selection"
@@ -86,7 +89,7 @@ class SelectionAccountant(Accountant):
     closed_item_level: float = 0.0  # `item_level()` of the earlier epochs
     epoch_epsilon: float = 0.0  # epsilon_p of the current epoch
     epoch_sent: float = 0.0  # Σ epsilon_i of the current epoch
-    epoch_protected: int = 1  # h or H of the current epoch
+    epoch_protected: int = 1  # H of the current epoch, or h without a profile cap
 
     def compose(self, event: Event) -> None:
         if type(event) is events.SelectionSent:
@@ -107,7 +110,7 @@ class SelectionAccountant(Accountant):
             raise _cannot_price(self, event)
 
     def charged(self) -> float:
-        """Return Σ epsilon_p: a draw of permanent bits is charged in full, so that all selections from it are paid."""
+        """Return Σ epsilon_p: each draw of permanent bits is charged in advance for all selections drawn from them."""
         return self.closed_committed + self.epoch_epsilon
 
     def is_sound(self) -> bool:
@@ -231,7 +234,8 @@ class TableAccountant(Accountant):
     def zcdp_epsilon(self, delta: float) -> float:
         """Return ε at `delta` of all tables sent so far, computed from `rho`.
 
-        It is larger than `epsilon`, but follows from published theorems alone.
+        It is larger than the result of `epsilon`, whose proof is partly this project's own (docs/proofs.md). This one
+        follows from published theorems alone.
         """
         return epsilon_at_distance(lambda kept: zcdp_epsilon(self.rho, kept), delta, self.distance)
 

@@ -158,7 +158,10 @@ def _checked(
 
 
 def _extreme(values: FloatArray) -> float:
-    """Return the value that an error names: NaN if any is NaN, the largest if all are positive, else the smallest."""
+    """Return one of the values that is out of range, for an error message.
+
+    It is NaN if any value is NaN. Else it is the largest value if all are positive, and the smallest if not.
+    """
     return float(values.max() if np.all(values > 0) else values.min())
 
 
@@ -208,7 +211,7 @@ def fake_error_bound(mean: float, deviation: float, epsilon_g: float) -> float:
 
 
 def _half_width(center: float, epsilon_g: float) -> float:
-    """Return the s with P(|center + Z| < s) = exp(−epsilon_g) for a standard normal Z, multiplied by 1 + 1e-11.
+    """Return the s with P(|center + Z| < s) = exp(−epsilon_g) for a standard normal Z, rounded up by 1e-11 s.
 
     F(s) = P(|center + Z| < s) is log-concave in s, so Newton's method on ln F(s) = −epsilon_g converges from any s
     below the root. F(s) ≤ 2 s φ(0) and F(s) ≤ Φ(s − center) give two such starting points; the larger one is used.

@@ -114,7 +114,12 @@ class TableSent:
 
 @dataclass(frozen=True, slots=True)
 class TablesElsewhere:
-    """Masked tables that a copy of this device's store may have sent. They cost the rest of the run's budget."""
+    """Masked tables that may have been sent from a copy of this device's store.
+
+    The device does not know how many there were. `mu_squared` is all that is left of the run's budget, or of the
+    person's limit if that is less. `distance` is the statistical distance of the noise of a whole run from the Gaussian
+    noise that μ² assumes.
+    """
 
     unit: ClassVar[str] = "table"
 

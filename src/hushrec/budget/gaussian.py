@@ -7,9 +7,9 @@ Mechanisms compose by adding their μ², also when later ones depend on the resu
     δ(ε) = Φ(μ/2 − ε/μ) − exp(ε) Φ(−μ/2 − ε/μ)
 
 Devices add *discrete* Gaussian noise to integers. The summed noise of h honest devices, each of integer variance
-V ≥ 16, is priced as continuous noise of variance hV − 8: up to a statistical distance of `summing_distance`, the noisy
-sum can be computed from the output of that continuous mechanism (docs/proofs.md, "Discrete noise"). Costs are rounded
-up and budgets down.
+V ≥ 16, is priced as continuous Gaussian noise of variance hV − 8. This is sound, because a sum with such continuous
+noise, rounded at random, is distributed like the sum with discrete noise, up to a statistical distance of
+`summing_distance` (docs/proofs.md, "Discrete noise"). Costs are rounded up and budgets down.
 """
 
 import functools
@@ -31,7 +31,7 @@ LARGEST_EPSILON = 100.0
 def epsilon_of_mu(mu: float, delta: float) -> float:
     """Return the smallest ε for which μ-Gaussian privacy is (ε, δ)-differential privacy, rounded up.
 
-    ε is found by bisection below μ²/2 + μ √(2 ln(1/δ)), which is always large enough. It is infinite if μ is infinite.
+    ε is found by bisection between 0 and μ²/2 + μ √(2 ln(1/δ)), an upper bound. It is infinite if μ is infinite.
     """
     require(mu >= 0, "mu", "at least 0", mu)
     require(0 < delta < 1, "delta", "above 0 and below 1", delta)
@@ -94,8 +94,8 @@ def epsilon_at_distance(curve: Callable[[float], float], delta: float, distance:
     """Return ε at `delta` of a mechanism whose output is close to that of another one with known ε.
 
     curve(δ) returns the other mechanism's ε at δ. `distance` is the statistical distance of the two outputs, which adds
-    at most (1 + exp(ε)) · distance to δ. A thousandth of `delta` is reserved for that. If it is too little, ε is
-    infinite.
+    at most (1 + exp(ε)) · distance to δ. A thousandth of `delta` is reserved for this addition. The result is infinite
+    if the addition can be larger.
     """
     epsilon = curve(delta * (1 - DELTA_RESERVED))
     if distance > 0 and epsilon + math.log(2 * distance) > math.log(delta * DELTA_RESERVED):
@@ -132,11 +132,11 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
 
 @dataclass(frozen=True)
 class Cohort:
-    """The number of devices whose tables are summed, and the fractions of them that must survive and may be corrupt.
+    """The size of a cohort, and how many of its devices may drop out or be corrupt.
 
-    `corrupt` is a fraction of the survivors. A sum is revealed only if the tables of at least `smallest` devices
-    arrive. At most `most_corrupt` of these devices may add no noise, so the noise of each device is sized for the other
-    `honest` devices.
+    `survivors` is the fraction of the `devices` whose tables must arrive, else the sum is not revealed. `corrupt` is
+    the fraction of these survivors that may be corrupt and add no noise. The noise of one device is chosen so that the
+    noise of the `honest` survivors is enough.
     """
 
     devices: int
@@ -172,8 +172,9 @@ class Cohort:
 def share_variance(norm_squared: int, mu: float, share: float, cohort: Cohort) -> int:
     """Return V, the smallest variance of one device's noise with which a block costs at most its share of μ².
 
-    V is an integer of squared grid units: the smallest from 16 on with hV − 8 ≥ Δ²/(share · μ²), for h = cohort.honest
-    and Δ² = `norm_squared`. V is 0 for a run without noise (μ = ∞).
+    `mu` is the budget of the whole run, and `share` the fraction of μ² that the block may cost. V is in squared grid
+    units: the smallest integer V ≥ 16 with hV − 8 ≥ Δ²/(share · μ²), for h = cohort.honest and Δ² = `norm_squared`. V
+    is 0 for a run without noise (μ = ∞).
     """
     require(norm_squared >= 1, "norm_squared", "at least 1", norm_squared)
     require(mu > 0, "mu", "above 0", mu)
@@ -187,7 +188,9 @@ def share_variance(norm_squared: int, mu: float, share: float, cohort: Cohort) -
 def block_mu_squared(norm_squared: int, variance: int, honest: int) -> float:
     """Return the cost of one block: μ² = norm_squared/(honest · variance − 8), rounded up.
 
-    The cost is 0 if `norm_squared` is 0, else infinite if the variance is below `SMALLEST_SHARE_VARIANCE`.
+    `norm_squared` is the largest squared norm of the block on one device, and `variance` the variance of one device's
+    noise, both in squared grid units. `honest` is the number of devices whose noise is in the sum. The cost is 0 if
+    `norm_squared` is 0, else infinite if the variance is below `SMALLEST_SHARE_VARIANCE`.
     """
     return _block_cost(norm_squared, variance, honest * variance - SMOOTHING_VARIANCE)
 
@@ -195,7 +198,7 @@ def block_mu_squared(norm_squared: int, variance: int, honest: int) -> float:
 def block_rho(norm_squared: int, variance: int, honest: int) -> float:
     """Return the cost of one block in zCDP: ρ = norm_squared/(2 · honest · variance), rounded up [Canonne2020].
 
-    The cost is 0 or infinite in the same cases as that of `block_mu_squared`.
+    The parameters are those of `block_mu_squared`, and the cost is 0 or infinite in the same cases.
     """
     return _block_cost(norm_squared, variance, 2 * honest * variance)
 

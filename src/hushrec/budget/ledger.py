@@ -50,7 +50,10 @@ class Ledger:
         return True
 
     def _after(self, events: Iterable[Event]) -> dict[str, Accountant]:
-        """Return copies of the accountants with these events; raise `BudgetExceeded` if a total is above its limit."""
+        """Return copies of the accountants of these events' units, with the cost of the events added.
+
+        Raise `BudgetExceeded` if a new total is above its limit.
+        """
         after: dict[str, Accountant] = {}
         for event in events:
             unit = getattr(event, "unit", None)
@@ -129,7 +132,10 @@ def _accountant_of(unit: str) -> type[Accountant]:
 
 
 def _from_version_1(record: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Convert a record of version 1, which had a named limit for each of three units, to the current version."""
+    """Convert a record of version 1 to the current version; return {} if it is damaged.
+
+    Version 1 had three units, and stored their limits under the names that `limit_name` returns.
+    """
     try:
         limits = {unit: record[limit_name(unit)] for unit in ("selection", "value", "rating")}
         totals = {unit: record[unit] for unit in limits if any(record[unit].values())}

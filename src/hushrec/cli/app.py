@@ -114,16 +114,16 @@ def say_on_interrupt(message: Callable[[], str]) -> Iterator[None]:
 
 
 def deliver(record: Any, print_words: Callable[[Any], None], *, as_json: bool) -> None:
-    """Print the result of a command as JSON, or else with `print_words`."""
+    """Print the result of a command: as JSON if `as_json`, else by a call of `print_words` with the record."""
     (print_json if as_json else print_words)(record)
 
 
 @contextmanager
 def progress_bars(*columns: ProgressColumn) -> Iterator[Callable[..., None]]:
-    """Yield a function that shows one bar per name on stderr; nothing is shown if stderr is not a terminal.
+    """Yield a function `show(name, done, total, text=None)` that draws or updates the progress bar called `name`.
 
-    Its arguments are the name, the steps done, the number of steps, and the text before the bar if it is not the name.
-    `columns` follow the bar.
+    `done` of `total` steps are done; `total` is None if it is unknown. `text` is written before the bar, by default the
+    name. `columns` are Rich columns shown after the bar. Bars go to stderr, and only if it is a terminal.
     """
     console, first = Console(stderr=True), (TextColumn("{task.description}"), BarColumn())
     with Progress(*first, *columns, console=console, transient=True, disable=not console.is_terminal) as bars:

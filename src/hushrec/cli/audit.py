@@ -65,9 +65,9 @@ def audit(
     sweep: Annotated[
         list[str] | None,
         Option(
-            help="Model mf: train and attack one protocol several times more. noise: with several strengths of the"
-            " Langevin noise. budget: with several values of epsilon-g, for sdcf only. The protocol is the last"
-            " --protocol, by default sdcf. May be repeated.  [default: no sweep]"
+            help="Model mf: after the audit, train and attack the last --protocol (by default sdcf) once for each of"
+            " several values of one quantity. noise: the variance of the Langevin noise. budget: epsilon-g, for sdcf"
+            " only. May be repeated.  [default: no sweep]"
         ),
     ] = None,
     plots: Annotated[
@@ -132,7 +132,10 @@ def _attack(data: str, reading: Reading, auditor: Any, settings: list[Any], user
 
 
 def _spent(started: float) -> dict[str, float]:
-    """Return the seconds since `started`, and the processor time of this process and of its finished children."""
+    """Return `seconds`, the time since `started`, and `processor_seconds`.
+
+    The latter is the processor time of this process since its start, and of its finished child processes.
+    """
     times = os.times()
     spent = times.user + times.system + times.children_user + times.children_system
     return {"seconds": round(time.perf_counter() - started, 1), "processor_seconds": round(spent, 1)}
@@ -148,9 +151,9 @@ def side_by_side(
 ) -> list[Any]:
     """Return the result of `work` for each task, in order, computed in a pool with at most one process per core.
 
-    The last tasks start first, because they take longest. `steps` is the number of progress steps of a task. For a task
-    called NAME, `progress` is called with (NAME, "attacks", 0, `steps`) at its start, and with (NAME, "done", `steps`,
-    `steps`) at its end.
+    Tasks start in reverse order, because those at the end of the list take longest. `names` has the name of each task,
+    and `steps` the number of steps of its progress bar. `progress` is called with (name, "attacks", 0, `steps`) for
+    every task at first, and with (name, "done", `steps`, `steps`) when the task is done.
     """
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -166,7 +169,11 @@ def side_by_side(
 
 
 def print_audit(record: dict[str, Any]) -> None:
-    """Print the most successful attack on each target, then every attack, then the claim that each attack tests."""
+    """Print the record of an audit as tables.
+
+    They are: the most successful attack on each target, such as which items were rated; sentences on whether each
+    guarantee held; every attack; and the claim that each attack tests.
+    """
     from hushrec.report.audits import TARGETS, attack_rows, audit_words, worst_cell
 
     console = Console(width=None if Console().is_terminal else 160)

@@ -72,10 +72,11 @@ def budget(
 
 
 def budget_plot(budget: "SelectionBudget") -> "Drawing":
-    """Plot two meanings of an `sdcf` budget: how many reported items are really rated, and the server's belief.
+    """Plot what an `sdcf` budget reveals: how many reported items are really rated, and what a server may conclude.
 
-    The left panel shows the expected number of rated items among those sent, by epsilon_i. The right panel shows, by
-    round, the server's probability that one item is rated: if it was sent in every round, and if it was never sent.
+    The left panel shows the expected number of rated items among those sent in a round, by epsilon_i, with epsilon_p =
+    2 epsilon_i. The right panel shows, by round, the server's probability that one item is rated: if it was sent in
+    every round, and if it was never sent.
     """
     from hushrec.protocols.gradient.meaning import belief, explain_budget
     from hushrec.protocols.gradient.selection import EPSILON_P_FACTOR

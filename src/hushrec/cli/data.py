@@ -115,9 +115,10 @@ def shard(
     ratings_per_shard: Annotated[int, Option(min=1, help="Approximate number of ratings in one file.")] = 2_000_000,
     as_json: JsonFlag = False,
 ) -> None:
-    """Write rating data as Parquet files (shards), each with the ratings of some people, for `train`.
+    """Divide rating data by person into Parquet files (shards), and write them to a folder.
 
-    Neither this command nor `train` on the shards needs all ratings in memory, and a Ray cluster can share the shards.
+    `train` accepts the folder as data. It then needs only some of the ratings in memory at a time, as this command does
+    for a file. With --engine ray, every worker loads the ratings of some people only.
     """
     manifest = reading.shard(data, out, ratings_per_shard).manifest
     if as_json:

@@ -100,7 +100,10 @@ def _print_leaks(done: "Demo") -> None:
 
 
 def _not_covered(study: "Study") -> dict[str, dict[str, None]]:
-    """Return, by private protocol, the sentences on what its guarantee does not cover, without repetitions."""
+    """Return, by private protocol, the phrases that say what its guarantee does not cover.
+
+    They are the keys of a dict, which keeps their order and drops repetitions.
+    """
     found: dict[str, dict[str, None]] = {}
     for setting in study.settings:
         if setting.private:
@@ -109,5 +112,5 @@ def _not_covered(study: "Study") -> dict[str, dict[str, None]]:
 
 
 def _say(text: str, *, indent: int = 0, first: bool = False) -> None:
-    """Print a paragraph wrapped to 79 columns, after an empty line if `first`."""
+    """Print a paragraph wrapped to 79 columns; indent its later lines. With `first`, print an empty line before it."""
     print("\n" * first + textwrap.fill(printable(text), 79, subsequent_indent=" " * indent, break_long_words=False))
