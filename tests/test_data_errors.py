@@ -28,7 +28,7 @@ SAY_COLUMNS = (
     ' (in Python: hushrec.data.load(..., columns="reader,book,stars"))'
 )
 SAY_IMPLICIT = ", or --implicit (implicit=True) for (user, item) pairs without ratings"
-SAY_NAMES = "Pass columns with names in the header, or with positions from 1."
+SAY_NAMES = "Pass --columns (in Python: columns) with names from the header, or with positions from 1."
 KEEP_ONE = "Pass --duplicates first, last or mean (in Python: duplicates=...) to keep one of each."
 ONCE = "expected each (user, item) pair once, but this pair is also in"
 IF_HEADER = "If line 1 is a header, pass --columns with the names it gives to user, item and rating."

@@ -100,7 +100,7 @@ def test_an_unknown_name_lists_the_names():
     """Neither a file nor a set: the names follow."""
     with pytest.raises(DataError, match="synthetic, ml-100k"):
         load("ml-99")
-    with pytest.raises(DataError, match="synthetic, ml-100k"):
+    with pytest.raises(DataError, match="one of ml-100k"):
         lookup("ml-99")
 
 

@@ -26,13 +26,13 @@ KNOWN_NAMES = {role: frozenset(names.split()) for role, names in _NAMES.items()}
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """The selected columns of a table, and the table itself, which knows the line numbers."""
+    """The selected columns of a table, and the table itself, from which error messages take line numbers."""
 
     table: Table
     users: pl.Series  # ids as text
     items: pl.Series  # ids as text
-    ratings: pl.Series | None  # as read
-    times: pl.Series | None = None  # seconds; None without a readable column of times
+    ratings: pl.Series | None  # numbers or text, unchecked; None for (user, item) pairs without ratings
+    times: pl.Series | None = None  # as `_times` returns them
 
 
 def choose_columns(table: Table, spec: str | Sequence[str] | None, *, implicit: bool) -> Columns:
@@ -76,10 +76,11 @@ def take_columns(body: Table, positions: list[int]) -> Columns:
 
 
 def _times(body: Table, table: Table, taken: list[int]) -> pl.Series | None:
-    """Return the times of the ratings in seconds, or None if no column of times can be read.
+    """Return the times of the ratings: dates as seconds since 1970, numbers as they are in the table.
 
-    The column has a name in `TIMES`; in a text file with four columns and no header, it is the fourth one. `body` is
-    the table without its header, and `taken` are the positions of the user, item and rating columns.
+    The column of times has a name in `TIMES`; in a text file with four columns and no header, it is the fourth one. The
+    result is None if there is no such column, if there are several, or if a field is neither a number nor a date.
+    `body` is the table without its header, and `taken` are the positions of the user, item and rating columns.
     """
     names = [_plain(name) for name in table.first_row()]
     named = [place for place, name in enumerate(names) if name in TIMES and place not in taken]
@@ -142,7 +143,7 @@ def _by_given_names(table: Table, wanted: list[str]) -> list[int]:
             count = "none" if name not in names else "more than one"
             raise DataError(
                 f"{_header_place(table)}: expected one column {name!r}, found {count} among {len(names)} columns."
-                " Pass columns with names in the header, or with positions from 1."
+                " Pass --columns (in Python: columns) with names from the header, or with positions from 1."
             )
     return [names.index(name) for name in wanted]
 
@@ -280,7 +281,10 @@ def kept_rows(pairs: pl.Series, mode: str) -> BoolArray | None:
 
 
 def first_repeat(pairs: pl.Series, keep: BoolArray) -> list[int]:
-    """Return the positions of two rows with the same pair: its first row, and the first row that `keep` leaves out."""
+    """Return the positions of two rows with the same pair: the pair's first row, then the first row that is not kept.
+
+    `keep` is the result of `kept_rows` in mode "refuse", where a row is not kept if an earlier row has the same pair.
+    """
     again = int(np.flatnonzero(~keep)[0])
     return [int(np.flatnonzero(pairs.to_numpy() == pairs[again])[0]), again]
 
@@ -293,9 +297,10 @@ def mean_by_pair(pairs: pl.Series, values: FloatArray) -> FloatArray:
 
 
 def duplicate_error(path: Path, unit: str, first: int, second: int, count: int) -> DataError:
-    """Return the error for a file with `count` repeated pairs; its message names one of them.
+    """Return the error for a file in which `count` rows have the same (user, item) pair as an earlier row.
 
-    `first` and `second` are the line numbers of that pair. `unit` is what the message calls a line (`Table.unit`).
+    The message names two rows with the same pair by their line numbers, `first` and `second`. `unit` is what it calls a
+    line (`Table.unit`).
     """
     return DataError(
         f"{path}, {unit} {second}: expected each (user, item) pair once, but this pair is also in {unit} {first};"

@@ -1,4 +1,4 @@
-"""Readers of items files: titles and public attributes, from publishers' files or from a table of your own.
+"""Readers of items files: titles and public attributes, from files of MovieLens and the Netflix Prize or from your own.
 
 Attributes are returned as `NAME=CATEGORY` flags and as numbers, one row per item, in the order of the requested ids. An
 item that the file does not list gets its id as its title, and neither flags nor numbers.
@@ -38,7 +38,11 @@ class Listing:
 
 @dataclass(frozen=True, eq=False)
 class KnownItems:
-    """The public facts about items that a model needs; a server passes them in place of `Ratings`."""
+    """The public facts about items that a model needs; a server has no ratings, and passes these in place of `Ratings`.
+
+    The class variables have the names that they have in `Ratings`: no item is unlisted, no scale is guessed, and there
+    are no public ratings.
+    """
 
     n_items: int
     titles: Sequence[str] | None
@@ -60,7 +64,8 @@ def read_items(
 ) -> tuple[list[str], pl.DataFrame | None, Catalogue]:
     """Return titles and attributes of `item_ids`, in that order, and the catalogue of all items in the file.
 
-    `encoding` is the encoding of a text file, except for publishers' files, whose encoding is known.
+    The attributes are None if the file has none. `encoding` is the encoding of a text file; it is ignored for files of
+    MovieLens and the Netflix Prize, whose encoding is known.
     """
     listing = _read_listing(source, encoding)
     row_of = {item: row for row, item in enumerate(listing.ids.to_list())}
@@ -96,7 +101,10 @@ def _read_listing(source: str | Path | RatingTable, encoding: str | None = None)
 
 
 def _encode(path: Path, columns: list[pl.Series]) -> pl.DataFrame | None:
-    """Return attributes as numbers and one flag per category; text columns with too many categories are left out."""
+    """Return attributes as numbers and one flag per category, or None if no column is left.
+
+    Text columns with more than `MOST_CATEGORIES` categories are left out. Error messages name the file by `path`.
+    """
     encoded: list[pl.Series] = []
     for column in columns:
         if column.dtype == pl.Float64:

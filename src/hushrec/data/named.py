@@ -39,12 +39,12 @@ class NamedSet:
     """A data set that can be loaded by its name; the paths of its files are relative to a data folder."""
 
     name: str
-    summary: str
+    summary: str  # its size and scale, in words
     licence: str
     citation: str
     address: str | None  # of the publisher's archive; None if the publisher has withdrawn it
     ratings_files: tuple[str, ...]  # the first one found, plain or with .gz, is used
-    items_file: str
+    items_file: str  # titles and attributes of the items
 
 
 SETS = {
@@ -88,7 +88,10 @@ def cache_dir() -> Path:
 
 
 def find(name: str, data_dir: str | Path | None = None) -> tuple[Path, Path | None]:
-    """Return the files of ratings and items (or None) of a named set, in the first folder that has the ratings."""
+    """Return the file of ratings and the file of items of a named set, from the first data folder that has the ratings.
+
+    The file of items is None if that folder does not have it. Raise `DataError` if no folder has the ratings.
+    """
     entry = lookup(name)
     folders = data_dirs(data_dir)
     for folder in folders:
@@ -103,7 +106,7 @@ def find(name: str, data_dir: str | Path | None = None) -> tuple[Path, Path | No
 def lookup(name: str) -> NamedSet:
     """Return the named set with this name; raise `DataError` if there is none."""
     if name not in SETS:
-        raise DataError(f"name must be a named set (synthetic, {', '.join(SETS)}), got {name!r}.")
+        raise DataError(f"name must be one of {', '.join(SETS)}, got {name!r}.")
     return SETS[name]
 
 
@@ -112,9 +115,10 @@ def _plain_or_gzipped(path: Path) -> Path | None:
 
 
 def load_people(name: str, user_ids: Sequence[str], data_dir: str | Path | None = None) -> dict[str, IntArray] | None:
-    """Return the class of every user for gender, age and occupation, as whole numbers in the order of `user_ids`.
+    """Return arrays "gender", "age" and "occupation", with a whole number for each user in the order of `user_ids`.
 
-    Age has two classes, divided at the median. The result is None if the set has no file of people.
+    Gender is 1 for "F" and 0 otherwise. Age is 1 above the median age of these users and 0 otherwise. Occupations are
+    numbered from 0 in sorted order. The result is None if the set has no file of people.
     """
     if name not in PEOPLE_FILES:
         return None
@@ -137,7 +141,10 @@ def load_people(name: str, user_ids: Sequence[str], data_dir: str | Path | None 
 def _how_to_get(entry: NamedSet) -> str:
     if entry.address:
         return f"Run `hushrec data get {entry.name}`, or set $HUSHREC_DATA or --data-dir to a folder that contains it."
-    return "Its publisher withdrew it: put your copy there, or set $HUSHREC_DATA or --data-dir to the folder of a copy."
+    return (
+        f"Its publisher withdrew it. Put a copy at {cache_dir() / entry.ratings_files[0]}, or set $HUSHREC_DATA or"
+        f" --data-dir to a folder that contains {entry.ratings_files[0]}."
+    )
 
 
 def get(
@@ -198,7 +205,11 @@ def _unpack(entry: NamedSet, archive: Path, folder: Path) -> Path:
 
 
 def describe(ratings: Ratings) -> dict[str, Any]:
-    """Return summary statistics: counts, scale, density, quantiles of ratings per user and per item, and more."""
+    """Return summary statistics: counts, scale, density, and quantiles of the numbers of ratings per user and per item.
+
+    Also included are the names of the attributes, the checksum and, if ratings have values, their mean and standard
+    deviation. The key "values", how often each value occurs, is there only up to `MOST_VALUES` different values.
+    """
     per_user = np.bincount(ratings.users, minlength=ratings.n_users)
     per_item = np.bincount(ratings.items, minlength=ratings.n_items)
     summary: dict[str, Any] = {

@@ -9,7 +9,7 @@ from hushrec.errors import DataError
 
 
 def read_own_ratings(path: Path) -> dict[str, float]:
-    """Return ratings by item from a text file of two columns; line 1 is a header if its second field is text."""
+    """Return ratings by item from a text file of two columns; line 1 is a header if its second field is no number."""
     return {item: rating for _, item, rating in _rated_rows(path, _read_rows(path))}
 
 

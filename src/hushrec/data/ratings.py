@@ -90,9 +90,9 @@ class Catalogue:
     ids: list[str]
     titles: list[str] | None
     attributes: pl.DataFrame | None
-    rated_items: IntArray  # positions of all rated items, in the order of their ids
+    rated_items: IntArray  # positions in `ids` of all rated items, which are sorted by id (`index_ids`)
     n_unlisted: int  # number of rated items that the items file does not list
-    left_out: tuple[str, ...] = ()  # text columns with too many categories for an attribute
+    left_out: tuple[str, ...] = ()  # names of text columns with too many categories for an attribute
 
     @property
     def notices(self) -> list[str]:
@@ -117,9 +117,9 @@ class Ratings:
     titles: list[str] | None = None
     attributes: pl.DataFrame | None = None  # `NAME=CATEGORY` flags and numbers (may be null) of each item
     scale_is_guessed: bool = False  # from the values, because the scale was neither given nor known
-    times: FloatArray | None = None  # time of each rating in seconds, if the file has one
+    times: FloatArray | None = None  # time of each rating: a date in seconds since 1970, or the file's number
     catalogue: Catalogue | None = None  # None without an items file: items are then known only from the ratings
-    public: PublicRatings | None = None  # of other people
+    public: PublicRatings | None = None  # ratings of other people that everybody may see
 
     def __post_init__(self) -> None:
         if not len(self.users) == len(self.items) == (len(self.users) if self.values is None else len(self.values)):
@@ -137,8 +137,8 @@ class Ratings:
         whole = self.catalogue
         if whole is not None and self.n_items not in (len(whole.rated_items), len(whole.ids)):
             raise DataError(
-                f"catalogue must have a position for each of {self.n_items} items of the ratings, got"
-                f" {len(whole.rated_items)} positions."
+                f"catalogue.rated_items must have one position for each of {self.n_items} items of the ratings, got"
+                f" {len(whole.rated_items)}."
             )
         for array in (self.users, self.items, self.values, self.times):
             if array is not None:
@@ -157,7 +157,7 @@ class Ratings:
         return len(self.users)
 
     def rows(self, chosen: IntArray) -> "Ratings":
-        """Return only the chosen rows; users and items keep their positions."""
+        """Return only the ratings with row numbers `chosen`; `user_ids` and `item_ids` stay complete."""
         return replace(
             self,
             users=self.users[chosen],
@@ -168,7 +168,7 @@ class Ratings:
 
     @cached_property
     def rated_items(self) -> IntArray:
-        """The positions in `item_ids` of the items that were rated in the file, in the order of their ids."""
+        """The positions in `item_ids` of the items that were rated in the file, sorted by item id (`index_ids`)."""
         if self.catalogue is None or not self._is_whole:
             return np.arange(self.n_items)
         return self.catalogue.rated_items

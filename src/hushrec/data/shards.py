@@ -1,11 +1,12 @@
 """Ratings as a folder of Parquet files (shards) with different people, so that a worker reads only its own people.
 
     manifest.json        name, counts, scale, and the people, ratings and SHA-256 of every shard
-    items.parquet        the catalogue: id, title, attributes, and each item's number among the rated items
-    shard-0000.parquet   one row per person: id, items (ascending), values, and their row numbers
+    items.parquet        the catalogue: id, title, attributes, and each rated item's position among the rated items
+    shard-0000.parquet   one row per person: id, items (ascending), values, and row numbers of the ratings
 
-A row number is the position of a rating among all ratings that `load` returns for the original file. Because shards
-keep the row numbers, a split with the same seed holds out the same ratings as for the original file.
+An item is stored as its position among the rated items, sorted by id as in `index_ids`. A row number is the position of
+a rating among all ratings that `load` returns for the original file. Because shards keep the row numbers, a split with
+the same seed holds out the same ratings as for the original file.
 """
 
 import hashlib
@@ -33,9 +34,9 @@ class Profiles(NamedTuple):
     """The ratings of consecutive people; person i has entries `starts[i]` … `starts[i + 1]` − 1 of the other arrays."""
 
     starts: IntArray
-    items: IntArray  # numbers among the rated items, ascending for each person
+    items: IntArray  # positions among the rated items, ascending for each person
     values: FloatArray | None  # on the file's scale; None for one-class data
-    rows: IntArray  # row numbers
+    rows: IntArray  # positions among all ratings that `load` returns for the original file
 
 
 def is_shards(source: object) -> bool:
@@ -62,7 +63,10 @@ def write_shards(ratings: Ratings, folder: str | Path, ratings_per_shard: int = 
 
 
 def cut_people(counts: IntArray, ratings_per_shard: int) -> list[int]:
-    """Return the first person of each shard, then the number of people; `counts` are the ratings per person."""
+    """Return the position of the first person of each shard, followed by the number of people.
+
+    `counts` has the number of ratings of each person; a shard gets about `ratings_per_shard` ratings.
+    """
     starts = np.concatenate([[0], np.cumsum(counts)])
     n_shards = max(1, round(int(starts[-1]) / ratings_per_shard))
     cuts = np.searchsorted(starts, starts[-1] * np.arange(1, n_shards) / n_shards)
@@ -125,7 +129,7 @@ def _write_shard(folder: Path, number: int, ids: list[str], own: Profiles) -> di
 
 
 def items_frame(ratings: Ratings) -> pl.DataFrame:
-    """Return a frame of all known items; column `rated` has an item's number among the rated items, or null."""
+    """Return a frame of all known items; column `rated` has a rated item's position among the rated items, or null."""
     whole = ratings.with_catalogue()
     rated = np.full(whole.n_items, -1)
     rated[whole.rated_items] = np.arange(len(whole.rated_items))
@@ -178,7 +182,7 @@ class Shards:
         for name, digest in wanted.items():
             if not (self.folder / name).is_file() or _sha256(self.folder / name) != digest:
                 raise DataError(
-                    f"{self.folder / name} must match its checksum in the manifest. Write the shards again."
+                    f"{self.folder / name} must exist and match its checksum in {MANIFEST}. Write the shards again."
                 )
 
     def without_ratings(self) -> Ratings:

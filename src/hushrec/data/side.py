@@ -20,12 +20,13 @@ def attribute_names(ratings: Ratings) -> list[str]:
 
 
 def side_columns(ratings: Ratings, wanted: str | None = None) -> FloatArray | None:
-    """Return the attributes in `wanted` (default: all) as columns, `(n_items, n_columns)`; None if there are none.
+    """Return the attributes in `wanted` as scaled columns, `(n_items, n_columns)`; None if there are none.
 
-    `wanted` has names of attributes, separated by commas, or is "none". Flags are divided by the square root of the
-    number of flags that the item has for the same attribute. Numbers are centred and divided by their largest
-    deviation; a missing number becomes 0, the mean. Then the columns of all attributes are multiplied by the same
-    factor, with which no item's row has a norm above `LARGEST_NORM`, so that one step size suits every file.
+    `wanted` has names of attributes, separated by commas, or is "none"; None means all attributes. An item's flags are
+    divided by the square root of how many it has for the same attribute. Numbers are centred and divided by their
+    largest deviation from the mean; a missing number becomes 0, the mean. Finally all columns are multiplied by
+    `LARGEST_NORM` / √(number of attributes). Then no item's row has a norm above `LARGEST_NORM`, and one step size
+    suits every file.
     """
     available = attribute_names(ratings)
     names = available if wanted is None else [name.strip() for name in wanted.split(",")]
@@ -41,7 +42,10 @@ def side_columns(ratings: Ratings, wanted: str | None = None) -> FloatArray | No
 
 
 def machine_columns(ratings: Ratings, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keyword argument `attributes` of model `fm`: columns for the attributes that its options name."""
+    """Return the keyword argument `attributes` of model `fm`, a factorization machine, as a dict with this one key.
+
+    Its value is the result of `side_columns` for the attributes that `options["attributes"]` names.
+    """
     return {"attributes": side_columns(ratings, options["attributes"])}
 
 

@@ -74,7 +74,7 @@ def load(
         source: the name of a data set; the path of a CSV, TSV, `::` or Parquet file; or a table in memory: a polars or
             pandas frame, an Arrow table, a NumPy array or rows of (user, item, rating), or a SciPy sparse matrix with
             users as rows and items as columns.
-        data_dir: the folder of the named sets; by default `$HUSHREC_DATA`, then the user's cache.
+        data_dir: the folder that is searched first for a named set; next are `$HUSHREC_DATA` and the user's cache.
         columns: the columns of user, item and rating, by name or by position from 1: "reader,book,stars", or a list.
         scale: the smallest and the largest rating, as in "0,10"; by default guessed from the ratings.
         duplicates: how to treat repeated (user, item) pairs: "refuse" them, or keep the "first", the "last" or the
@@ -84,7 +84,8 @@ def load(
         encoding: the encoding of a text file; by default UTF-8.
         skip_rows: the number of lines to skip above the ratings.
         missing: the value that means "no rating".
-        public: public ratings of other people, from a second source, which is read with the same options.
+        public: a second source, with ratings of other people that everybody may see. It is read with the same options,
+            except that it has the scale of `source` and no `items`.
     """
     form = Form.of(
         scale,
@@ -109,15 +110,15 @@ def with_public(ratings: Ratings, others: Ratings) -> Ratings:
     they must be among the items of `ratings`.
     """
     if ratings.scale is None or others.values is None or others.scale is None:
-        raise DataError("public must be given only if both data sets have ratings with values. Leave it out.")
+        raise DataError("public must be given only if the ratings and the public ratings have values. Leave it out.")
     known = ratings.item_ids if ratings.catalogue is None else ratings.catalogue.ids
     items = positions(others.item_ids, known)[others.items]
     unknown = int(np.count_nonzero(items < 0))
     if unknown:
         raise DataError(
-            f"public must hold ratings of catalogue items only, but {unknown} of its {others.n_ratings} ratings are of"
-            f" items outside the catalogue of {len(known)} items. Remove these ratings, or add their items to the items"
-            " file."
+            f"public must contain only ratings of the {len(known)} items in the ratings and the items file, but"
+            f" {unknown} of its {others.n_ratings} ratings are of other items. Remove these ratings, or add their"
+            " items to the items file."
         )
     order = np.lexsort((items, others.users))
     starts = np.searchsorted(others.users[order], np.arange(others.n_users + 1)).astype(np.int64)
@@ -135,8 +136,10 @@ def _read(
         return _from_memory(source, items, form)
     if isinstance(source, str) and source.partition(":")[0] == "synthetic":
         if items is not None or form != Form(implicit=form.implicit, duplicates=form.duplicates):
+            names = _names_given(items, form, but=("implicit", "duplicates"))
             raise DataError(
-                "synthetic ratings must be loaded without reading options other than implicit. Leave them out."
+                f"synthetic ratings accept only the option implicit, got {names}. Leave the other options out; they are"
+                " for files."
             )
         ratings = synthetic_from_name(source)
         return dataclasses.replace(ratings, values=None, scale=None) if form.implicit else ratings
@@ -144,7 +147,8 @@ def _read(
     if isinstance(source, str) and source in offered:
         if items is not None or form != Form():
             raise DataError(
-                f"set {source} must be loaded without reading options, because a plug-in reads it. Leave them out."
+                f"set {source} accepts no options, because a plug-in loads it, got {_names_given(items, form)}. Leave"
+                " them out; they are for files."
             )
         ratings = offered[source]()
         if not isinstance(ratings, Ratings):
@@ -156,8 +160,14 @@ def _read(
     return dataclasses.replace(ratings, scale_is_guessed=ratings.scale_is_guessed and not file.is_named)
 
 
+def _names_given(items: object, form: Form, but: Sequence[str] = ()) -> str:
+    """Return the names of the options that differ from their defaults, separated by commas, without those in `but`."""
+    fields = [one.name for one in dataclasses.fields(Form) if getattr(form, one.name) != one.default]
+    return ", ".join([name for name in fields if name not in but] + ["items"] * (items is not None))
+
+
 def is_made(source: str | Path) -> bool:
-    """Return whether a source is the name of a synthetic data set or of a plug-in's data set, and not a file."""
+    """Return whether a source is the name of a data set that the generator or a plug-in makes, not a file."""
     return isinstance(source, str) and (source.partition(":")[0] == "synthetic" or source in offered_sets())
 
 
@@ -173,7 +183,10 @@ class File(NamedTuple):
 def find_file(
     source: str | Path, items: str | Path | RatingTable | None = None, data_dir: str | Path | None = None
 ) -> File:
-    """Return the file of a named set, or the file at a path; raise `DataError` if there is neither."""
+    """Return the file of a named set, or the file at a path; raise `DataError` if there is neither.
+
+    If `items` is None, a named set gets its own items file.
+    """
     if isinstance(source, str) and source in named.SETS:
         ratings, listed = named.find(source, data_dir)
         return File(source, ratings, listed if items is None else items, is_named=True)
@@ -184,7 +197,7 @@ def find_file(
 
 
 def offered_sets() -> Mapping[str, Any]:
-    """Return the functions by which plug-ins load data sets, by name."""
+    """Return the data sets of plug-ins: by name, a function without arguments that returns the `Ratings`."""
     return plugins("sources", (*named.SETS, "synthetic"))
 
 

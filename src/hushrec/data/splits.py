@@ -37,9 +37,9 @@ def everything(n_ratings: int) -> Split:
 
 
 def validation_split(split: Split, seed: int, share: float = 0.2) -> Split:
-    """Split the training part again: `test` of the result is the validation part, a fraction `share` of that part.
+    """Return a random split of the training rows of `split`; `test` of the result is the validation part.
 
-    The test part of `split` is left out.
+    The validation part has a fraction `share` of the training rows. The test rows of `split` are in neither part.
     """
     order = np.random.default_rng([_check_seed(seed), 1]).permutation(len(split.train))
     return _hold_out_last(split.train[order], share, "share")

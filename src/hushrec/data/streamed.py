@@ -55,7 +55,7 @@ class Ids:
     counts: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def take(self, column: pl.Series) -> IntArray:
-        """Return the number of each id in a column, and count the rows; new ids get the next numbers."""
+        """Return the number of each id in the next batch of the column, numbering new ids; add its rows to `counts`."""
         distinct, known = column.unique(), self.numbers
         own = np.array([known.setdefault(one, len(known)) for one in distinct.to_list()], dtype=np.int64)
         taken: IntArray = own[column.cast(pl.Enum(distinct)).to_physical().to_numpy()]
@@ -176,7 +176,11 @@ class _Sorting:
         )  # fmt: skip
 
     def _part(self, borders: list[int], user_places: IntArray, item_places: IntArray) -> None:
-        """Write every record to the file of its shard, with the positions of its person and item in the sorted ids."""
+        """Write every record to the file of its shard, with the positions of its person and item in the sorted ids.
+
+        `user_places` and `item_places` map the numbers of ids to these positions (`Ids.ordered`). `borders` is the
+        result of `cut_people`.
+        """
         with self._unsorted.open("rb") as file:
             while len(records := np.fromfile(file, RECORD, RECORDS_AT_ONCE)):
                 records["user"] = user_places[records["user"]]
@@ -191,7 +195,10 @@ class _Sorting:
         self._unsorted.unlink()
 
     def _settle_duplicates(self, n_shards: int) -> IntArray:
-        """Keep one record of each repeated pair, or refuse repeats; return the row numbers of the records left out."""
+        """Keep one record of each (user, item) pair; return the sorted row numbers of the records left out.
+
+        Raise `DataError` if a pair is repeated and the option `duplicates` is "refuse".
+        """
         mode, dropped, repeats = self.form.duplicates, [np.empty(0, np.int64)], []
         for number in range(n_shards):
             records = self._shard(number)
