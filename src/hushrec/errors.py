@@ -91,7 +91,10 @@ class Diverged(HushrecError):
 
 
 class BudgetExceeded(HushrecError):
-    """A message would cost more than the person's `limit`; `needed` is the limit that would allow it, if known."""
+    """A message would cost more than the person's `limit`; `needed` is the limit that would allow it, if known.
+
+    Both are in the same measure, which the message names: ε, ρ or μ².
+    """
 
     code = "budget"
 

@@ -40,9 +40,9 @@ def ranking_metrics(
 ) -> dict[str, float]:
     """Return the mean ranking metrics of one held-out item per user, ranked among *all* items unrated in training.
 
-    `score(users)` returns scores of shape `(len(users), n_items)`; user i trained on
-    `rated_items[starts[i]:starts[i + 1]]`. With c other unrated items, of which g score higher than the held-out item
-    and t score the same:
+    `held_out[n]` is the held-out item of user `users[n]`. `score(users)` returns scores of shape
+    `(len(users), n_items)`. User i trained on `rated_items[starts[i]:starts[i + 1]]`. With c other unrated items, of
+    which g score higher than the held-out item and t score the same:
 
         AUC = (c − g − t/2) / c      HR@k = P(rank < k)      NDCG@k = E[1 / log₂(rank + 2), if rank < k]
 
@@ -186,7 +186,10 @@ def held_out_ranks(
     starts: IntArray,
     rated_items: IntArray,
 ) -> tuple[IntArray, IntArray, IntArray]:
-    """Return the counts for `metrics_of_ranks`, `(len(users),)` each; `ranking_metrics` explains the arguments."""
+    """Return `above`, `tied` and `others` for `metrics_of_ranks`, each of shape `(len(users),)`.
+
+    `ranking_metrics` explains the arguments.
+    """
     above, tied, others = (np.empty(len(users), dtype=np.int64) for _ in range(3))
     for rows, scores in _blocks(score, users, starts, rated_items):
         block = users[rows]

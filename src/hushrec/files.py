@@ -32,7 +32,10 @@ def stamp() -> dict[str, str]:
 
 @contextmanager
 def written(path: str | Path, option: str) -> Iterator[None]:
-    """Raise `RunError` if the block cannot write a file or folder; `option` is the name of the option that gave it."""
+    """Turn an `OSError` of the block, which writes to `path`, into a `RunError`.
+
+    `option` is the option that sets `path`, such as --out; the message advises to choose another one.
+    """
     try:
         yield
     except OSError as error:

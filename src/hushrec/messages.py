@@ -227,13 +227,16 @@ _LAST_REPORT = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,2})")
 
 
 def parse_last_report(text: str) -> LastReport | None:
-    """Return the phase of a device's last report, parsed from ROUND.ATTEMPT.PHASE; None for any other text."""
+    """Return round, attempt and index of the phase of a device's last report; None if `text` is malformed.
+
+    `text` is written ROUND.ATTEMPT.PHASE, three whole numbers.
+    """
     found = _LAST_REPORT.fullmatch(text)
     return None if found is None else (int(found[1]), int(found[2]), int(found[3]))
 
 
 def write_last_report(report: LastReport) -> str:
-    """Return the phase of a device's last report as ROUND.ATTEMPT.PHASE."""
+    """Return round, attempt and index of the phase of a device's last report as the text ROUND.ATTEMPT.PHASE."""
     return ".".join(map(str, report))
 
 

@@ -195,8 +195,8 @@ class Server:
     def resume_round(self, attempt: int = 1) -> None:
         """Open the first phase of this attempt of the next round, to restore a server that stopped during the attempt.
 
-        The attempt asks all members. Afterwards the caller must close those phases again that were closed before the
-        server stopped.
+        The attempt asks all devices that were given to the constructor or, later, to `replace_members`. Afterwards the
+        caller must close those phases again that were closed before the server stopped.
         """
         self._open_round(self._members)
         if attempt > 1:
@@ -214,7 +214,10 @@ class Server:
     # Keeping state ---------------------------------------------------------------------------------------------
 
     def state(self) -> State:
-        """Return the state of the server between two rounds, without its members; raise if a round is open."""
+        """Return the arrays, by name, that `restore` needs to continue between two rounds.
+
+        They do not include which devices take part. Raise `LocalProtocolError` if a round is open.
+        """
         if self.stage is not Stage.IDLE:
             raise LocalProtocolError("the state must be read while no round is open. Close all phases first.")
         return {**self.side.state, "round_number": np.array(self.round_number)}

@@ -60,7 +60,7 @@ class _Form:
 
     message: type
     struct: type[msgspec.Struct]
-    parts: dict[str, _Part]  # by field name, in the message's order; the struct's last fields, in the same order
+    parts: dict[str, _Part]  # by field name, in the order of the message and of `struct` (after `version`, if any)
 
     def pack(self, message: Any) -> Any:
         return self.struct(**{name: part.pack(getattr(message, name)) for name, part in self.parts.items()})
@@ -141,7 +141,10 @@ def _kind_in(body: bytes | msgspec.Raw) -> Kind:
 
 
 def _decoded(body: bytes | msgspec.Raw, form: type[Any], name: str) -> Any:
-    """Return the bytes decoded as `form`; raise an error that names the invalid field but not its content."""
+    """Return the bytes decoded as an instance of `form`, a msgspec struct.
+
+    `name` is what the error message calls the bytes. The message names the invalid field, but not its content.
+    """
     try:
         return msgspec.msgpack.decode(body, type=form)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

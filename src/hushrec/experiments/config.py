@@ -96,10 +96,10 @@ class Plan:
     """One run of an experiment: its settings, and the options that only experiments have."""
 
     settings: Settings
-    curve: int  # the curve's number in the file, for messages
-    data_weight: float | None = None
+    curve: int  # position of its table [[curves]] in the file, from 0, for error messages
+    data_weight: float | None = None  # the weight N of the data term; None: the protocol computes it
     measure_every: int = 1  # rounds between two measurements
-    groups: tuple[GroupTable, ...] = ()
+    groups: tuple[GroupTable, ...] = ()  # groups of people with different budgets; (): all have the same
     validation: bool = False  # measure on a validation part of the training data; the test part is not used
 
 

@@ -209,7 +209,10 @@ def _empty_result(grid: Grid, about: dict[str, Any]) -> GridResult:
 
 
 def _batches(grid: Grid, missing: Sequence[int], fitting: int, splits_at_once: int | None) -> Iterator[Sequence[int]]:
-    """Yield batches of the run numbers in `missing`: `splits_at_once` splits at a time, and at most `fitting` runs."""
+    """Yield the run numbers in `missing` in batches of at most `fitting` runs on at most `splits_at_once` splits.
+
+    `fitting` is the number of runs that fit into memory.
+    """
     splits = sorted({grid.runs[number]["split"] for number in missing})
     for some in _pieces(splits, splits_at_once or len(splits)):
         numbers = [number for number in missing if grid.runs[number]["split"] in set(some)]
@@ -217,8 +220,9 @@ def _batches(grid: Grid, missing: Sequence[int], fitting: int, splits_at_once: i
 
 
 def bytes_needed(grid: Grid, n_runs: int) -> float:
-    """Return how many bytes `n_runs` runs of model `mf` must read from memory in all rounds, to state a bandwidth.
+    """Return how many bytes `n_runs` runs of model `mf` must read from memory in all rounds.
 
+    Divided by the time of the runs, it gives the memory bandwidth that they reach.
     For every pair of user and item, a round reads the training value (4 bytes) twice and one byte of permanent bits.
     """
     return float(9 * grid.n_users * grid.n_items * n_runs * grid.runs[0]["rounds"])

@@ -85,7 +85,10 @@ def _load(data: DataTable, data_dir: str | Path | None) -> Ratings:
 
 
 def _check_engines(ratings: Ratings, plans: Sequence[Plan]) -> None:
-    """Raise `ParameterError` if an engine cannot run its plans; one engine of each kind is created to find out."""
+    """Raise `ParameterError` if an engine cannot run its plans.
+
+    To find out, each engine that a plan names is created once, for the last of its plans.
+    """
     engines = {plan.settings.chosen_engine: plan for plan in plans}
     if "gpu" in engines:
         if len(engines) > 1:
@@ -156,7 +159,10 @@ def _run_on_cores(prepared: Prepared, parts: Path, jobs: int, progress: Progress
 
 
 def _results(prepared: Prepared, waiting: Sequence[int], jobs: int) -> Iterator[tuple[int, Record]]:
-    """Yield the number and the record of each plan in `waiting`, run by `jobs` processes; if 0, by the Ray cluster."""
+    """Run the plans with the numbers in `waiting`; yield the number and the record of each plan when it is done.
+
+    `jobs` is the number of processes on this machine; 0 means that the connected Ray cluster runs the plans.
+    """
     if jobs == 0:
         from hushrec.engines.ray.grid import run_all
 
@@ -223,7 +229,7 @@ def make_grid(prepared: Prepared) -> Grid:
 def _check_grid(plans: Sequence[Plan]) -> None:
     if any(plan.settings.model not in MODELS or plan.groups or plan.data_weight for plan in plans):
         raise ParameterError(
-            "engine gpu needs model mf or bpr in all curves, without groups and data_weight. Use engine cpu."
+            "engine gpu needs model mf or bpr in all curves, and no curve with groups or data_weight. Use engine cpu."
         )
     if any(plan.settings.options.get("no_fallback") is False for plan in plans):
         raise ParameterError(
@@ -320,7 +326,10 @@ def _grid_row(result: GridResult, place: int, stretch: float) -> Record:
 
 
 def _grid_key(run: RunSettings) -> tuple[Any, ...]:
-    """Return a key that identifies a run in a grid: the values of all declared options; False counts as not set."""
+    """Return a key that identifies a run in a grid: model, protocol, seeds, and every option of models and protocols.
+
+    An option that is not set is None in the key, and so is an option that is False.
+    """
     values = (run.get(name) for name in ("model", "protocol", "split_seed", "seed", *declared_options()))
     return tuple(None if value is False else value for value in values)
 

@@ -20,7 +20,11 @@ from hushrec.simulation.training_problem import AnyProblem, settle_terms
 
 
 def make_plan_problem(task: Task, plan: Plan) -> AnyProblem:
-    """Return the training problem of a plan, with its `data_weight` and the budgets of its `groups`."""
+    """Return the training problem of a plan.
+
+    If the plan has `groups` (groups of people with different budgets), each user gets the protocol of their group. If
+    it has a `data_weight`, this replaces the one in the terms.
+    """
     problem = task_problem(task, plan.settings)
     if plan.data_weight is not None:
         problem = dataclasses.replace(problem, terms=dataclasses.replace(problem.terms, data_weight=plan.data_weight))
@@ -30,7 +34,7 @@ def make_plan_problem(task: Task, plan: Plan) -> AnyProblem:
 
 
 def _protocols(plan: Plan, n_users: int) -> list[ConfiguredProtocol]:
-    """Return one protocol for all users, or one for each user if the plan has groups."""
+    """Return a list of one protocol for all users; if the plan has groups, of one for each user, with its budget."""
     if not plan.groups:
         return [plan.settings.make_protocol()]
     levels = [plan.settings.replace(**group.model_dump(exclude={"share"})).make_protocol() for group in plan.groups]
@@ -38,7 +42,10 @@ def _protocols(plan: Plan, n_users: int) -> list[ConfiguredProtocol]:
 
 
 def group_of_users(plan: Plan, n_users: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return the number of each user's group, drawn at random by the plan's seed with the groups' shares."""
+    """Assign users to groups at random, by the plan's seed; return each user's position in `plan.groups`, `(n_users,)`.
+
+    Every group gets its `share` of the users, up to rounding.
+    """
     shares = np.array([group.share for group in plan.groups])
     if abs(shares.sum() - 1) > 1e-9:
         raise ParameterError(f"curves[{plan.curve}].groups must have shares that add up to 1, got {shares.sum():g}.")
@@ -120,9 +127,10 @@ def _whole_budget(engine: Engine) -> Record:
 
 
 def _released_metrics(task: Task, engine: Engine) -> dict[str, float]:
-    """Return the metrics of ranking by the counts that this run released, named like "private_popularity_auc".
+    """Return the metrics of ranking items by the noisy popularity in the run's public table.
 
-    The result is empty for a model that predicts ratings, because tables of experiments compare such models by errors.
+    Their names are like "private_popularity_auc". The result is empty if the public table has no counts, and for a
+    model that predicts ratings, because tables of experiments compare such models by errors.
     """
     if isinstance(task, RatingTask):
         return {}
@@ -131,7 +139,10 @@ def _released_metrics(task: Task, engine: Engine) -> dict[str, float]:
 
 
 def _group_metrics(task: Task, engine: Engine, plan: Plan) -> dict[str, float]:
-    """Return the RMSE of each group of people with the same budget; empty without groups or for a ranking task."""
+    """Return the RMSE of each group of `plan.groups`, as "rmse_at_epsilon_I_G" with the group's ε_I and ε_g.
+
+    The result is empty for a plan without groups and for a ranking task.
+    """
     if not plan.groups or not isinstance(task, RatingTask):
         return {}
     members = group_of_users(plan, task.ratings.n_users)[task.ratings.users[task.split.test]]

@@ -18,7 +18,10 @@ def in_one_line(result: Result) -> str:
 
 
 def as_html(result: Result | None, shown: str) -> str:
-    """Return an HTML summary of a result; if there is none, the text `shown` with a note that nothing is fitted yet."""
+    """Return an HTML summary of a result.
+
+    If `result` is None, return `shown`, the recommender's `repr`, with a note that it is not fitted.
+    """
     if result is None:
         return f"<code>{escape(shown)}</code> (not fitted)"
     record = result.record

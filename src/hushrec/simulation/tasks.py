@@ -25,7 +25,7 @@ Scorer = Callable[[IntArray], FloatArray]
 
 
 class Candidates:
-    """The items that measured lists may contain: those that have ratings, in the order of the catalogue."""
+    """The items that are ranked when a model is measured: those that have ratings, in the order of the catalogue."""
 
     def __init__(self, ratings: Ratings) -> None:
         self.items = np.sort(ratings.rated_items)
@@ -60,7 +60,7 @@ class Profiles:
         return own_means(self.starts, self.values)
 
     def scorer(self, predictor: Predictor) -> Scorer:
-        """Return a function from users to the scores by which their lists are sorted (`list_scores`)."""
+        """Return a function from users to the scores that sort their lists of recommended items (`list_scores`)."""
         return lambda users: list_scores(predictor, users, self.means, self.support)
 
 
@@ -86,7 +86,10 @@ class _Task:
         return Profiles.of(*self.training(), self.ratings.n_users, self.ratings.n_items)
 
     def list_metrics(self, predictor: Predictor) -> Metrics:
-        """Return precision, recall and NDCG at 10 of the lists of `recommend`; empty for a ranking task."""
+        """Return precision, recall and NDCG of lists of 10 items for each user; empty for a ranking task.
+
+        The lists are sorted by `list_scores`, as those of `hushrec recommend` are.
+        """
         return {}
 
 
@@ -126,7 +129,11 @@ class RatingTask(_Task):
         )
 
     def baselines(self) -> dict[str, Metrics]:
-        """Return the metrics of the non-personal models on the same split, by name."""
+        """Return the metrics on the same split of models that are not personal, by the model's name.
+
+        They are those of `rating_baselines` and "popularity", lists of the items with the most training ratings. The
+        latter has list metrics only, and is left out if no test item is liked.
+        """
         ratings, rows = self.ratings, self.split.train
         fitted = rating_baselines(
             ratings.users[rows], ratings.items[rows], self.values[rows], ratings.n_users, ratings.n_items
@@ -182,13 +189,14 @@ Task = RatingTask | RankingTask
 def list_scores(
     predictor: Predictor, users: IntArray, own_means: FloatArray, support: FloatArray, strength: float = STRENGTH
 ) -> FloatArray:
-    """Return the scores by which the lists of `users` are sorted, `(len(users), n_items)`.
+    """Return the scores that sort the recommended items of each user in `users`, `(len(users), n_items)`.
 
-    Models of vectors do not know how certain their predictions are, and their lists would fill up with items that have
-    only a few ratings. Their predictions, on the scale 1 to 5, are therefore shrunk (`evaluate.shrink`) toward the
-    person's mean rating in `own_means`: it has the weight of `strength` ratings, and a prediction the weight of the
-    item's number of ratings in `support`. Scores of a model that has `deviations` (`gp`) are not shrunk. The number of
-    ratings per item is assumed to be public, like a shop's sales figures; no gradient protocol sends it to devices.
+    Models with item vectors do not know how certain their predictions are, and their lists would fill up with items
+    that have only a few ratings. Their predictions, on the scale 1 to 5, are therefore shrunk (`evaluate.shrink`)
+    toward the user's mean rating in `own_means`, or toward 3 if that is NaN. The mean has the weight of `strength`
+    ratings. A prediction has the weight of the item's number of ratings, which `support` has for every item. Scores of
+    a model that has `deviations` (`gp`), and all scores if `strength` is 0, are not shrunk. The number of ratings per
+    item is assumed to be public, like a shop's sales figures; no gradient protocol sends it to devices.
     """
     scores = predictor.scores(users)
     if strength == 0 or predictor.deviations(int(users[0])) is not None:
@@ -203,7 +211,7 @@ def is_liked(values: FloatArray, scale: Scale) -> BoolArray:
 
 
 def same_for_all(scores: FloatArray) -> Scorer:
-    """Return a function that gives every user the same score of each item."""
+    """Return a function from users to scores that are the same for every user: `scores`, one per item."""
     return lambda users: np.tile(scores, (len(users), 1))
 
 
@@ -235,7 +243,10 @@ def ranking_task(
 
 
 def without_values(ratings: Ratings, at_least: float | None = None) -> Ratings:
-    """Return the ratings without values; ratings below `at_least` are left out, and users and items keep positions."""
+    """Return which user rated which item, without the values; ratings below `at_least` are left out.
+
+    Users and items keep their numbers, even those whose ratings are all left out.
+    """
     if ratings.values is None or ratings.scale is None:
         if at_least is not None:
             raise ParameterError("at_least must not be given for a file without rating values. Leave it out.")

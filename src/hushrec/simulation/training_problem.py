@@ -64,7 +64,10 @@ class TrainingProblem(Generic[ModelT, ProtocolT, TermsT]):
 
     @property
     def takes_part(self) -> BoolArray:
-        """Whether each user's device takes part, according to the user's protocol; others keep their initial state."""
+        """Whether each user's device takes part, according to the user's protocol, `(n_users,)`.
+
+        A device that does not take part keeps its initial state.
+        """
         return _takes_part(self.rated_counts, self.n_items, self.model, self.protocols)
 
     @property
@@ -73,8 +76,9 @@ class TrainingProblem(Generic[ModelT, ProtocolT, TermsT]):
         return np.flatnonzero(self.takes_part)
 
     def budget(self, rounds: int, losses: Mapping[str, FloatArray]) -> dict[str, Any]:
-        """Return the entry "budget" of a run's record after `rounds` rounds: ε, δ, their unit, and what is not covered.
+        """Return the entry "budget" of a run's record: what the first `rounds` rounds cost.
 
+        It has ε, δ, the unit (what ε protects, such as a whole profile), and what ε does not cover.
         `losses` are the privacy losses that the engine measured (`Engine.losses`); each array has one number per user.
         """
         active = self.active_users

@@ -1,7 +1,8 @@
-"""The engine for gradient protocols that divides users into parts; a part has some of engine `cpu`'s blocks of users.
+"""The engine for gradient protocols that divides users into parts, each run by a worker.
 
-The sums of all blocks are added in the same order as in engine `cpu`. User vectors stay with the workers: the vectors
-of a part after one round are an argument of its next round.
+Engine `cpu` sums over blocks of users; a part here consists of one or more of the same blocks. The sums of all blocks
+are added in the same order as in engine `cpu`. User vectors stay with the workers: the engine only holds a reference to
+the vectors of each part, and passes it to the part's next round.
 """
 
 from collections.abc import Mapping
@@ -32,18 +33,18 @@ def _make_worker(part: Part, borders: IntArray) -> Worker:
 
 
 def start(worker: Worker) -> tuple[Rows, FloatArray]:
-    """Return the vectors of the worker's users before the first round, and their privacy losses, which are zero."""
+    """Return the vectors of the worker's users before the first round, and zero as each user's privacy loss ρ."""
     return worker.people.initial_vectors(), np.zeros(worker.people.problem.n_users)
 
 
 def report(worker: Worker, number: int, users: Rows, rho: FloatArray, rows: Rows) -> tuple[Any, ...]:
     """Run round `number` for the users of one part; return their new vectors and the sums of their reports.
 
-    `users` are the user vectors, `rho` the privacy losses and `rows` the item vectors before the round. The result is
-    one tuple: the new user vectors, the new privacy losses, a pair (whether the new user vectors are finite, the
-    largest norm of error times user vector), the number of gradients of each item, and then, for each block of users
-    (`People.borders`), the sums of error times user vector by item. The sums stay apart, so that the engine can add
-    floating-point numbers in the same order as engine `cpu`.
+    `users` are the user vectors, `rho` is each user's privacy loss ρ, and `rows` are the item vectors, all before the
+    round. The result is one tuple: the new user vectors, the new privacy losses, a pair (whether the new user vectors
+    are finite, the largest norm of error times user vector), the number of gradients of each item, and then, for each
+    block of users (`People.borders`), the sums of error times user vector by item. The sums stay apart, so that the
+    engine can add floating-point numbers in the same order as engine `cpu`.
     """
     people = worker.people
     shape = len(people.borders) - 1, people.problem.n_items, rows.shape[1]
@@ -79,7 +80,10 @@ class ShardedGradientEngine(BlockEngine):
 
     @property
     def users_of_parts(self) -> list[Any]:
-        """For each part, a reference to the vectors of its users, with padded rows; `Crew.get` returns the vectors."""
+        """For each part, a reference to its user vectors; `Crew.get` returns them with padded rows.
+
+        A row may be longer than a user vector, because kernels need a certain width.
+        """
         return list(self._state.users)
 
     def public(self) -> Arrays:

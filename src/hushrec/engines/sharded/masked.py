@@ -23,7 +23,10 @@ def _make_worker(part: Part) -> Worker:
 def sum_integers(
     worker: Worker, number: int, one: Round, codes: Sequence[BlockCode], table: Any, present: BoolArray
 ) -> IntArray:
-    """Return the sum of the integer tables of the worker's people, as `MaskedPeople.sum_integers` does."""
+    """Return the sum, before noise, of the integer tables of the worker's people in round `number`.
+
+    `MaskedPeople.sum_integers` explains the arguments.
+    """
     found: IntArray = worker.people.sum_integers(number, one, codes, table, present)
     return found
 
@@ -31,7 +34,7 @@ def sum_integers(
 class ShardedMaskedEngine(CpuMaskedEngine):
     """The engine `cpu` for the masked protocol with the people divided into parts, each run by a worker."""
 
-    users_of_parts: ClassVar[None] = None  # devices keep no vectors
+    users_of_parts: ClassVar[None] = None  # under `masked` there are no user vectors
 
     def __init__(self, problem: AnyProblem, crew: Crew, make_part: MakePart, *, remark: Remark | None = None) -> None:
         super().__init__(problem, remark=remark)
