@@ -94,8 +94,8 @@ class Client:
         """Raise `LocalProtocolError` if this device cannot report. Under `masked` every device can."""
         if not self.side.takes_part(self._private):
             raise LocalProtocolError(
-                "to report, a device must have rated an item of the server's catalogue and, under some protocols and"
-                " models, have unrated items left. Rate an item, or remove a rating."
+                "this device cannot report: it has rated none of the server's items, or it has no unrated items left."
+                " Rate an item, or remove a rating."
             )
 
     @property
@@ -133,9 +133,10 @@ class Client:
     # One phase -------------------------------------------------------------------------------------------------
 
     def report(self, address: Address, message: Any, draws: Any = None) -> Any | None:
-        """Return this device's report in reply to a message of the server, or None if nothing is to be sent.
+        """Return this device's reply to a message of the server; None if the protocol sends nothing in this phase.
 
-        The ledger is charged first for everything that the report releases. `draws` replaces random draws in tests.
+        `address` is the message's round, attempt and phase. The ledger is charged first for everything that the report
+        releases. `draws` replaces random draws in tests.
         """
         self.check_takes_part()
         self.check_order(address)
@@ -163,9 +164,9 @@ class Client:
     def begin_again(self, elsewhere: LastReport) -> None:
         """Prepare this device to continue with a new key.
 
-        `elsewhere` is the last report that another copy of this device may have made, or `NO_REPORT`. Secrets and
-        permanent bits of the old key are discarded. The ledger is charged for everything that the other copy may have
-        released.
+        Call it before the device enrols a second time. `elsewhere` is the last report that another copy of this store
+        may have sent, or `NO_REPORT`. The secrets and permanent bits used so far are discarded. The ledger is charged
+        for everything that the other copy may have released.
         """
         state, events = self.side.begin_again(self._private, elsewhere[0])
         self.ledger.charge(events)
@@ -176,7 +177,7 @@ class Client:
     def lacks(self, message: Any) -> bool:
         """Return whether this device must fetch the current public table before it can reply to this message.
 
-        Raise `RemoteProtocolError` for an announcement that the device refuses, whatever its public table.
+        Raise `RemoteProtocolError` if the device refuses the message: no public table would make it acceptable.
         """
         return self.side.lacks(self._private, message)
 
@@ -192,7 +193,10 @@ class Client:
 
     @property
     def spent(self) -> dict[str, float]:
-        """The budget that this run has spent so far, by unit of the ledger. Must never leave the device."""
+        """The cost of this run so far, by the name of the ledger's unit. Must never leave the device.
+
+        It has `table` under `masked`, and `selection` under `sdcf` once permanent bits are drawn; else it is empty.
+        """
         return self.side.spent(self._state)
 
     def rest(self) -> None:

@@ -84,14 +84,14 @@ def _row(recommender: Recommender, chosen: dict[str, Any], split: int, train: Ra
 class Comparison:
     """The difference between two recommenders on the same held-out ratings, with a 95 % interval and a p-value."""
 
-    metric: str
-    first: float
+    metric: str  # "rmse" or "auc"
+    first: float  # the metric of the first recommender
     second: float
     difference: float  # `first` − `second`
-    low: float  # of its 95 % bootstrap interval over people
-    high: float
+    low: float  # lower end of the difference's 95 % interval, from bootstrap samples of people
+    high: float  # its upper end
     p_value: float  # of a paired permutation test, which flips the signs of people's differences at random
-    people: int
+    people: int  # number of people with a rating that both recommenders can be measured on
 
     def __str__(self) -> str:
         return (

@@ -154,15 +154,16 @@ class Recommender:
         return self._out(pl.DataFrame(found, schema=kinds, orient="row"))
 
     def explain(self, user: str | int, item: str | int, n: int = 3) -> Frame:
-        """Return the `n` items most similar to `item` among those that the user rated at or above their own mean.
+        """Return up to `n` items that the user liked and that are similar to `item`, the most similar first.
 
-        The columns are item, title, rating and likeness. These items are reasons that a person can check, not a
-        derivation of the prediction.
+        A liked item is rated at or above the user's own mean; for a model that ranks, it is any item that counted in
+        training. The columns are item, title, rating and likeness, which is above 0. These items are reasons that a
+        person can check, not a derivation of the prediction.
         """
         return self._out(_reasons(self._fitted.explain(user, item, n)))
 
     def explain_for(self, profile: Mapping[Any, float] | Collection[Any], item: str | int, n: int = 3) -> Frame:
-        """Return the `n` items of a person's profile that are most similar to `item`, with the columns of `explain`."""
+        """Return what `explain` returns, for a person who took no part in training and has this profile."""
         return self._out(_reasons(self._fitted.explain_to(_by_id(profile), item, n)))
 
     def measure(self, ratings: Source, y: npt.ArrayLike | None = None) -> dict[str, float]:
@@ -191,7 +192,10 @@ class Recommender:
         return test
 
     def _positions(self, test: Ratings) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return the positions of the users and items of each row in this recommender, −1 if unknown."""
+        """Return, for each row of `test`, the positions of its user in `user_ids` and of its item in `item_ids`.
+
+        The position of an unknown user or item is −1.
+        """
         users = positions(pl.Series(test.user_ids, dtype=pl.String), self.user_ids)[test.users]
         return users, positions(pl.Series(test.item_ids, dtype=pl.String), self.item_ids)[test.items]
 
@@ -361,9 +365,10 @@ def train(
 
     A random fifth of the ratings is held out, drawn by `split_seed`, or one item of each user for a model that ranks.
     The recommender's `record` has metrics, baselines, the learning curve, the budget, and a verdict: whether the run
-    beats the best baseline. With `compare`, the protocols that this protocol declares for comparison are also trained
-    on this split. `patience` enables early stopping: training stops after so many rounds without an improvement on a
-    validation part of the training ratings. `final` holds nothing out, like `Recommender.fit`.
+    beats the best baseline. With `compare`, other protocols are trained on this split too, if they support the model:
+    `plain` besides `isgld`, and `plain` and `isgld` besides `sdcf`. `patience` enables early stopping: training stops
+    after so many rounds without an improvement on a validation part of the training ratings. `final` holds nothing out,
+    like `Recommender.fit`.
 
     With `out`, the finished run is written to that folder. During training, a checkpoint is written there after every
     `checkpoint_every` rounds; `resume` continues from it, with bit for bit the same result as without the interruption.

@@ -25,6 +25,10 @@ def from_unit(values: npt.ArrayLike, low: float, high: float) -> FloatArray:
 
 
 def form_values(low: float, high: float) -> FloatArray:
-    """Return the values of a rating form: in steps of 1 or ½ if that gives at most ten values, else five values."""
+    """Return the values that a rating form offers, from `low` to `high`.
+
+    The step is 1 if steps of 1 end at `high` and give at most ten values. Otherwise it is ½, on the same conditions. If
+    neither is possible, the result is five evenly spaced values.
+    """
     steps = next((n for n in (high - low, 2 * (high - low)) if n.is_integer() and n < MOST_STARS), 4)
     return np.linspace(low, high, int(steps) + 1)

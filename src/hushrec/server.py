@@ -151,9 +151,10 @@ class Server:
         self._move(Event.RECEIVE)
 
     def keep(self, sender: Name, address: Address, kept: Any) -> None:
-        """Record that the caller has stored a checked report elsewhere, and will pass it to `close_phase`.
+        """Record that `sender` has reported, without storing the report in this object.
 
-        `kept` takes the report's place in `reported`. A report that the open phase does not ask for is ignored.
+        The caller has checked the report and stored it elsewhere, and must pass it to `close_phase`. `kept` is the
+        value for this device in `reported`. Nothing happens if the open phase does not ask the device for this report.
         """
         if self.stage is Stage.OPEN and address == self.address and sender in self._inbox:
             self._reports[sender] = kept
@@ -188,7 +189,10 @@ class Server:
             self._move(Event.CLOSE_PHASE)
 
     def begin_again(self, members: Collection[Name]) -> None:
-        """Open another attempt of the round for these devices, after too few devices reported in its first phase."""
+        """Open the next attempt of this round, because too few devices reported in the first phase of the open one.
+
+        `members` are the devices that may take part in it; the protocol chooses among them.
+        """
         self._next_stage(Event.CLOSE_PHASE)
         self._next_attempt("too few devices reported in its first phase.", self.side.choose_members(members))
 
@@ -223,7 +227,11 @@ class Server:
         return {**self.side.state, "round_number": np.array(self.round_number)}
 
     def state_before(self) -> State:
-        """Return the state from which the open attempt began, with the devices that earlier attempts found faulty."""
+        """Return the state that `restore` and `resume_round` need to open this attempt again.
+
+        It is the state before this round, and which devices earlier attempts of the round have found faulty. Raise
+        `LocalProtocolError` after the attempt's first phase.
+        """
         if self.stage is not Stage.OPEN or self._phase:
             raise LocalProtocolError("the initial state of an attempt must be read while its first phase is open.")
         return {**self.side.state, "round_number": np.array(self.round_number - 1)}

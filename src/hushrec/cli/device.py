@@ -134,7 +134,7 @@ def _ratings_of(path: Path, user: str) -> dict[str, float]:
 
     ratings = load(path)
     if user not in ratings.user_ids or ratings.values is None:
-        raise DataError(f"{path} must hold ratings of the user given by --user, and holds none. Check the id.")
+        raise DataError(f"{path} has no ratings of the user that --user names. Check the id.")
     rows = ratings.users == ratings.user_ids.index(user)
     return {
         ratings.item_ids[item]: float(value)
@@ -159,14 +159,17 @@ def join(
         bool,
         Option(
             "--again",
-            help="Enrol a second time, after this store was restored from a backup or copied. masked: charges the rest"
-            " of the run's budget if a copy of the store has reported; sdcf: costs epsilon-p a second time.",
+            help="Enrol a second time, after this store was restored from a backup or copied. masked: if another copy"
+            " of the store has reported, this device counts the rest of the run's budget as spent; sdcf: costs"
+            " epsilon-p a second time.",
         ),
     ] = False,
     follow: Annotated[
         bool,
         Option(
-            "--next", help="Agree to the further rounds or the next run that the server offers when its run is over."
+            "--next",
+            help="Agree to what the server offers after the end of the run that this device joined: further rounds, or"
+            " the next run.",
         ),
     ] = False,
     rounds: Annotated[
@@ -213,7 +216,10 @@ def _welcome(device: "hushrec.Device") -> str:
 
 
 def _take_part(device: "hushrec.Device", rounds: int | None) -> None:
-    """Report in `rounds` rounds, or until the run is over; print progress at most every `SPEAK_SECONDS`."""
+    """Report in `rounds` rounds, by default until the run is over.
+
+    Progress is printed to stderr, at most once in `SPEAK_SECONDS` seconds.
+    """
     from hushrec.device.session import NO_ROUND, REFUSED, RUN_OVER, STEPPED
 
     seen: set[int] = set()
@@ -287,8 +293,8 @@ def budget(
     raise_to: Annotated[
         float | None,
         Option(
-            help="Raise the limit on the epsilon of all runs together, so that the device can join a next run (masked)"
-            " or draw permanent bits again (sdcf)."
+            help="Raise to this value the limit on the epsilon that all runs together may spend. The device can then"
+            " join a next run (masked), or draw permanent bits again (sdcf)."
         ),
     ] = None,
     store: Folder = None,

@@ -15,7 +15,7 @@ from hushrec.errors import ParameterError
 @app.command(epilog="Example: hushrec experiment experiments/task1-ml-100k.toml --jobs 2")
 @reads_ratings
 def experiment(
-    file: Annotated[Path, Argument(help="Experiment file (TOML); experiments/ holds one per figure of the paper.")],
+    file: Annotated[Path, Argument(help="Experiment file (TOML), such as the files in experiments/.")],
     reading: Reading,
     jobs: Annotated[int, Option(min=1, help="Number of runs at a time, each in a process of its own.")] = 1,
     resume: Annotated[bool, Option("--resume", help="Continue an interrupted experiment.")] = False,
@@ -27,11 +27,17 @@ def experiment(
     ] = None,
     export: Annotated[
         Path | None,
-        Option(help="Run nothing; write all runs into this grid file, to run on a machine with a GPU."),
+        Option(
+            help="Run nothing; write the settings of all runs and the ratings into this .npz file, the grid file."
+            " `python -m hushrec.experiments.grid OUT FILE` runs them on a machine with a GPU."
+        ),
     ] = None,
     collect: Annotated[
         Path | None,
-        Option(help="Run nothing; write the records from this file of results, made from a grid file of --export."),
+        Option(
+            help="Run nothing; read this result file, which `python -m hushrec.experiments.grid` made from the grid"
+            " file of --export, and write the records of its runs."
+        ),
     ] = None,
     engine: Annotated[
         str | None,

@@ -73,7 +73,10 @@ def with_declared_options(command: Command) -> Command:
 
 
 def declared_by() -> dict[str, dict[str, Option]]:
-    """Return every declared option by its name and by the model or protocol that declares it."""
+    """Return all declared options: for each option's name, a mapping from its owners to their declarations.
+
+    An owner is the name of a model or protocol that declares the option.
+    """
     found: dict[str, dict[str, Option]] = {}
     declared = [(name, model.options) for name, model in MODELS.items()]
     declared += [(name, protocol.options) for name, protocol in PROTOCOLS.items()]
@@ -90,9 +93,10 @@ def _annotation(name: str, owners: dict[str, Option]) -> Any:
 
 
 def help_text(owners: dict[str, Option]) -> str:
-    """Return the help text of an option that several models or protocols, its `owners`, may declare.
+    """Return the help text of one option.
 
-    Each sentence begins with the names of the models or protocols that it holds for, unless it holds for all.
+    `owners` maps each model or protocol that declares the option to its declaration. Owners with different texts get a
+    clause each. A clause begins with the names of its owners, unless these are all models or all protocols.
     """
     meanings: dict[str, list[str]] = {}
     for owner, option in owners.items():

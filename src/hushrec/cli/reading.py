@@ -34,7 +34,9 @@ class Reading:
     ] = None
     duplicates: Annotated[
         Literal["refuse", "first", "last", "mean"] | None,
-        Option(help="How to treat a (user, item) pair with several ratings.  [default: refuse]"),
+        Option(
+            help="Which rating of a repeated (user, item) pair counts; refuse stops with an error.  [default: refuse]"
+        ),
     ] = None
     items: Annotated[
         Path | None,

@@ -25,7 +25,7 @@ def recommend(
     ] = None,
     count: Count = 10,
     why: Annotated[
-        bool, Option("--why", help="Show the rated items that are most similar to each recommended item.")
+        bool, Option("--why", help="Show, for each recommended item, the most similar items that the person liked.")
     ] = False,
     shrink: Annotated[
         bool,
@@ -42,8 +42,8 @@ def recommend(
 ) -> None:
     """Recommend items that one person has not rated, from a finished run.
 
-    If the run held out test ratings, the first call trains it again on all ratings. A run of `train --final` has been
-    trained on all ratings already.
+    If the run held out test ratings, the first `recommend` trains it again on all ratings, and keeps the result in the
+    folder. A run of `train --final` has been trained on all ratings already.
     """
     from hushrec.data.own import read_own_profile
     from hushrec.recommender import Recommender
@@ -69,7 +69,10 @@ def recommend(
 
 
 def _print_items(items: list[Row], reasons: list[list[Row]], *, why: bool) -> None:
-    """Print the recommended items as a table, with the standard deviations of the predictions that have one."""
+    """Print the recommended items as a table, with the standard deviations of the predictions that have one.
+
+    With `why`, a column lists the `reasons` of each item: similar items that the person liked.
+    """
     if not items:
         say("there is nothing to recommend: this person has rated every item of the run")
         return

@@ -61,7 +61,7 @@ def report(
 
 
 def print_study(study: "Study") -> None:
-    """Print the accuracy table of one data set, the best setting first, and whether it beats the best baseline."""
+    """Print the accuracy table of a study, the best row first, and sentences that compare with the best baseline."""
     from hushrec.report.tables import measure_name, study_rows, terminal_measures, verdict
 
     console = Console(highlight=False)

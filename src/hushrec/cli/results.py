@@ -15,7 +15,10 @@ NOT_PERSONAL = "not personal"
 
 
 def kept_run(out: Path | None) -> str:
-    """Return a sentence about what an interrupted `train` has saved in its folder, and how to continue."""
+    """Return sentences about what an interrupted `train` has saved in the folder `out`, and how to continue.
+
+    `out` is None if the command had no --out: then nothing was saved.
+    """
     from hushrec.simulation.results import read_record
 
     if out is None:

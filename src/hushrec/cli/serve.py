@@ -41,8 +41,8 @@ def serve(
     run: Annotated[
         int | None,
         Option(
-            help="Number of the run in this database. The stored number plus one starts a next run, to which the"
-            " devices must agree.  [default: the stored run]",
+            help="Number of the run. To start a next run, give the number of the run in the database plus one; every"
+            " device must agree to a next run.  [default: continue the run in the database]",
             min=1,
         ),
     ] = None,
@@ -178,11 +178,14 @@ def _notices(rounds: "Rounds", min_devices: int) -> list[str]:
 
 
 def _refuse_foreign_token(secret: Path, *, has_run: bool) -> None:
-    """Raise `ParameterError` if the file of the admin token exists, but the database has no run yet."""
+    """Raise `ParameterError` if the admin token's file, `secret`, exists although the database has no run yet.
+
+    A new run would overwrite the file, which may be the only copy of another run's token.
+    """
     if secret.exists() and not has_run:
         raise ParameterError(
-            f"{secret} must hold the admin token of the run in the database, but the database has no run: the token is"
-            " that of another run. Give another folder as --state-dir, or move the file away."
+            f"{secret} holds the admin token of another run, because the database has no run yet. Give another folder"
+            " as --state-dir, or move the file away."
         )
 
 

@@ -60,7 +60,8 @@ def train(
         bool,
         Option(
             "--compare/--no-compare",
-            help="isgld, sdcf: also train plain, which is not private, on the same split; for sdcf, also isgld.",
+            help="isgld, sdcf: also train other protocols on the same split, for comparison: plain, which is not"
+            " private, and for sdcf also isgld if it supports the model.",
         ),
     ] = True,
     out: Annotated[

@@ -29,8 +29,9 @@ def roc_plot(false_rates: Sequence[float], curves: Mapping[str, Sequence[float]]
 def sweep_plot(points: Points, across: str, baselines: Mapping[str, float]) -> Drawing:
     """Plot the success of attacks and the test error against the swept quantity, the entry `across` of each point.
 
-    There is one panel for cosines if there are any, one for AUCs, and one for the test error with the baselines. An
-    error that does not fit into the last panel is written at its upper edge. A run that diverged leaves a gap.
+    A point holds the numbers of one attacked run by name. One panel has the AUCs of attacks, and one the test error
+    with the test errors of `baselines`. A panel before them has the cosines, if there are attacks on the person's
+    vector. An error too large for its panel is written at the upper edge. A run that diverged leaves a gap.
     """
     names = [name for name in points[0] if name not in (across, "rmse")]
     cosines = [name for name in names if name.startswith("cosine")]

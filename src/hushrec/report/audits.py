@@ -82,7 +82,7 @@ def _unbroken(cell: str) -> str:
 
 
 def worst_cell(found: Record | None) -> str:
-    """Return the text of a cell about the most successful attack: metric, value and name; empty for None."""
+    """Return a cell about the most successful attack, `found`: metric, value and name; empty if there is no attack."""
     return "" if found is None else f"{found['metric'].replace('_', ' ')} {found['value']:.3f}: {found['name']}"
 
 

@@ -115,9 +115,10 @@ def _ranking_limits(study: Study) -> tuple[float, float]:
 
 
 def _group_panel(study: Study, setting: Setting) -> plots.Drawing:
-    """Plot the error of each group of people with the same budget, of everybody, and of non-private settings.
+    """Plot the test RMSE of a setting in which people have different budgets.
 
-    The bars are standard deviations over the splits.
+    There is one mark for each group of people with the same budget, one for everybody, and one for each non-private
+    setting of the study. The bars are standard deviations over the splits.
     """
     shown = [(f"people at {name}", measure, setting) for name, measure in setting.groups.items()]
     shown += [("everybody", "rmse", setting)]
@@ -196,7 +197,7 @@ def _limits(study: Study) -> tuple[float, float]:
 
 
 def _name_settings_above(axes: "Axes", settings: Sequence[Setting], high: float) -> None:
-    """Write the names and errors of the settings that end above the plot into its upper right corner."""
+    """Write into the upper right corner the names and final errors of the settings whose error is above `high`."""
     above = [setting for setting in settings if setting.mean("rmse") > high]
     text = "\n".join(f"↑ {_shared_name(setting)} ends at {setting.mean('rmse'):.2f}" for setting in above)
     if text:

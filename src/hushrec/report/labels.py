@@ -39,7 +39,10 @@ def shape_of(record: Record) -> Record:
 
 
 def told_apart(labels: Sequence[str], shapes: Sequence[Record]) -> list[str]:
-    """Return distinct labels: equal ones are extended by the settings in which their runs differ, or by a number."""
+    """Return distinct labels: equal ones are extended by the settings in which their runs differ, or by a number.
+
+    `shapes` has what `shape_of` returned for each label's run.
+    """
     made = [
         label + _differences(shape, [other for name, other in zip(labels, shapes, strict=True) if name == label])
         for label, shape in zip(labels, shapes, strict=True)

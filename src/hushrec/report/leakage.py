@@ -29,11 +29,11 @@ LINE, POINTS = 0.038, 9  # height of a line of text: as a fraction of the panel,
 
 @dataclass(frozen=True)
 class Recovered:
-    """The success of the best attack (`value`), and of a guess without any message (`known_anyway`)."""
+    """The success of the best attack of one kind, in the measure that the module's text gives for this kind."""
 
-    attack: str
-    value: float
-    known_anyway: float
+    attack: str  # name of the attack
+    value: float  # success of the attack
+    known_anyway: float  # success of a guess without any message
 
     @property
     def gained(self) -> float:
@@ -70,7 +70,10 @@ def recovered(record: Record, protocol: str) -> dict[str, Recovered]:
 
 
 def leakage_record(points: Sequence[Point], lines: Mapping[str, float], about: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a record for a JSON file with the points and lines of `leakage_plot`, and the entries of `about`."""
+    """Return the arguments of `leakage_plot` as a record for a JSON file.
+
+    `about` has further entries for the record, such as the data set.
+    """
     return {**about, "points": [asdict(point) for point in points], "lines": dict(lines)}
 
 

@@ -1,4 +1,4 @@
-"""Studies, read from run folders: all runs on one data set, grouped by setting, with one number per seed.
+"""Studies, read from run folders: all runs on one data set, grouped by setting, with each metric once per seed.
 
 A setting is everything that defines a run except its data and seeds, such as a protocol with a budget.
 """
@@ -42,13 +42,14 @@ class Setting:
     protects: str  # what the budget protects
     unit: str
     not_covered: tuple[str, ...]
-    metrics: dict[str, list[float]]  # one number per seed, without the runs that diverged
+    metrics: dict[str, list[float]]  # by name: one number per seed, without the runs that diverged
     curve: Curve | None  # None for a protocol that only served as a comparison
     budgets: dict[str, float]  # the budget by name: epsilon, and the options that the protocol shows in its label
     clamped: bool = False  # whether noisy ratings were clipped to the scale (option `clamp`)
-    groups: dict[str, str] = field(default_factory=dict)  # if people's budgets differ: name of the metric by budget
+    # If people have different budgets: each budget in words, and the name of the metric of the people who have it.
+    groups: dict[str, str] = field(default_factory=dict)
     n_diverged: int = 0  # number of runs that diverged
-    command: str | None = None  # that repeats the first run
+    command: str | None = None  # the command that repeats the first run
 
     def mean(self, measure: str) -> float:
         return statistics.fmean(self.metrics[measure])
@@ -69,10 +70,10 @@ class Study:
     n_train: int
     n_test: int
     measure: str  # the main metric
-    settings: list[Setting]  # without a run that diverged
-    diverged: list[Setting]  # with at least one run that diverged
-    baselines: dict[str, dict[str, list[float]]]
-    of_lists: dict[str, dict[str, list[float]]]  # baselines without the study's measure: they only rank items
+    settings: list[Setting]  # those of which no run diverged
+    diverged: list[Setting]  # those of which at least one run diverged
+    baselines: dict[str, dict[str, list[float]]]  # by baseline and metric: one number per split
+    of_lists: dict[str, dict[str, list[float]]]  # baselines that only rank items, so that they lack `measure`
     peers: dict[str, dict[str, list[float]]]  # personal models of other libraries, not private, on the same splits
     title: str | None = None  # title of the experiment
     part: str = "test"  # the part of the data that was measured: "test" or "validation"
@@ -208,9 +209,10 @@ def _baselines(records: Sequence[dict[str, Any]]) -> dict[str, dict[str, list[fl
 
 
 def _shared_baselines(record: dict[str, Any]) -> dict[str, dict[str, float]]:
-    """Return the baselines that all runs on a split share.
+    """Return the metrics of the baselines, by name, that are the same for all runs on one split.
 
-    A run of a rating model may release noisy counts. A baseline that ranks items by them belongs to this run alone.
+    The baseline `private_popularity` ranks items by noisy counts that a run released. For a model that predicts ratings
+    it is left out, because every run has its own noise.
     """
     return {
         name: table for name, table in record["baselines"].items() if name != "private_popularity" or "auc" in table
@@ -235,7 +237,7 @@ def _setting_key(record: dict[str, Any]) -> str:
 
 
 def _in_budget(protocol: str) -> list[str]:
-    """Return the names of the budget's entries, such as "epsilon", that distinguish the settings of one protocol."""
+    """Return the names of the entries of a record's budget, such as "epsilon", in which settings can differ."""
     return list(dict.fromkeys(["epsilon", *find_protocol(protocol).wording.in_label]))
 
 
@@ -281,9 +283,10 @@ def _all_settings(records: Sequence[dict[str, Any]]) -> list[Setting]:
 
 
 def _compared(records: Sequence[dict[str, Any]], taken: set[str]) -> list[dict[str, Any]]:
-    """Return the comparisons in the runs' records, as records without a curve.
+    """Return a record without a curve for each comparison: a protocol that a run trained besides its own.
 
-    A comparison is left out if its setting was also run by itself, so that `taken` contains its `_setting_key`.
+    `taken` has the `_setting_key` of every run. A comparison with one of these keys is left out, because its setting
+    was also run by itself.
     """
     found = []
     for record in records:

@@ -91,7 +91,11 @@ def study_rows(study: Study, shown: list[str] | None = None) -> list[Row]:
 def _row(
     study: Study, shown: list[str], name: str, numbers: dict[str, list[float]], protects: str, **more: bool
 ) -> Row:
-    """Return the row of the metrics `numbers`, which have one number per split; `more` are other fields of `Row`."""
+    """Return one row of the table of a study.
+
+    `numbers` has one number per split for each metric, and `shown` names the metrics that get a cell. `more` has the
+    fields `baseline` and `better` of `Row`.
+    """
     values, mean, gap = _cells(numbers, shown), math.nan, ""
     if study.measure in numbers:
         mean = fmean(numbers[study.measure])
@@ -107,7 +111,10 @@ def _cells(numbers: dict[str, list[float]], shown: list[str]) -> list[str]:
 
 
 def _gap(study: Study, mean: float) -> str:
-    """Return the difference from the best baseline with three decimals and its sign, or "0.000" if it rounds to 0."""
+    """Return `mean` minus the main metric of the best baseline, as text with a sign and three decimals.
+
+    A difference that rounds to 0 is "0.000", without a sign.
+    """
     text = f"{mean - study.baseline(study.best_baseline):+.3f}"
     return text if float(text) else "0.000"
 
@@ -118,7 +125,7 @@ def baseline_name(name: str) -> str:
 
 
 def baseline_lines(study: Study) -> dict[str, float]:
-    """Return the study's metric of each baseline by the name under which it is shown, in ascending order."""
+    """Return the mean of the study's main metric for each baseline, by its shown name, in ascending order."""
     return {baseline_name(name): study.baseline(name) for name in sorted(study.baselines, key=study.baseline)}
 
 

@@ -53,7 +53,7 @@ class Visit:
     device: str
     public_key: bytes = field(repr=False)  # the key with which the worker checked the signature
     nonce: int
-    heard: int  # the open round, or else the latest round that has ended
+    heard: int  # number of the round that was open at the request or, if none was open, of the latest round
     seen: float  # wall-clock time of the request
 
 
