@@ -64,8 +64,8 @@ class Report:
     message: Any | None  # None if the device sends no report in this phase
     state: State = field(repr=False)  # replaces the device's state
     events: tuple[Event, ...] = field(default=(), repr=False)
-    draws: Any = field(default=None, repr=False)  # the random draws that were made
-    shown: State | None = field(default=None, repr=False)  # to be shown to the person with the report; None: nothing
+    draws: Any = field(default=None, repr=False)  # the random draws of this report; never sent
+    shown: State | None = field(default=None, repr=False)  # shown to the person with the report; None: neither is shown
 
 
 class DeviceSide(ABC):
@@ -75,7 +75,7 @@ class DeviceSide(ABC):
     """
 
     most_shown: ClassVar[int] = 1  # number of its latest reports that a device stores, to show them to its person
-    order: str | None = None  # a sentence that says how lists are sorted; None: by the predictions alone
+    order: str | None = None  # how recommendations are sorted, one sentence; None: by the predictions
 
     def new_state(self, randomness: Randomness) -> State:
         """Return the arrays that the device stores before its first round, by name; empty by default."""
@@ -91,7 +91,10 @@ class DeviceSide(ABC):
 
     @abstractmethod
     def report(self, private: Private, address: Address, message: Any, draws: Any = None) -> Report:
-        """Return the report in reply to a message; raise `RemoteProtocolError` to refuse it. Tests give `draws`."""
+        """Return the report in reply to the server's message; raise `RemoteProtocolError` to refuse the message.
+
+        `address` names the round, attempt and phase. In tests, `draws` replaces the device's random draws.
+        """
 
     @abstractmethod
     def predict(self, private: Private, public: Arrays) -> FloatArray:
@@ -110,7 +113,10 @@ class DeviceSide(ABC):
         return None
 
     def likeness(self, private: Private, public: Arrays, items: IntArray, others: IntArray) -> FloatArray | None:
-        """Return the similarity of `items` to `others`, `(len(items), len(others))`; None if it cannot be computed."""
+        """Return how similar each of `items` is to each of `others`, `(len(items), len(others))`.
+
+        A larger number means more similar; its scale depends on the model. None if the protocol cannot compute it.
+        """
         return None
 
     def published(self, message: Any) -> Arrays | None:
@@ -130,7 +136,10 @@ class DeviceSide(ABC):
         return False
 
     def spent(self, state: State) -> dict[str, float]:
-        """Return what this run has cost so far, by unit of the ledger; costs are measured as in `joining_costs`."""
+        """Return what this run has cost so far, by unit of the ledger.
+
+        The numbers are comparable with those of `ConfiguredProtocol.joining_costs`, the largest cost of the run.
+        """
         return {}
 
     def rest(self, state: State) -> State:
@@ -219,13 +228,17 @@ class ServerSide(ABC):
     def may_close(self, reported: AbstractSet[Name], gone: AbstractSet[Name], quorum: float) -> bool:
         """Return whether the open phase may close before its deadline with the reports of the devices `reported`.
 
-        `gone` are devices that no longer take part. `quorum` is the fraction of the others whose reports are enough for
-        the operator. The caller checks it for all devices together; a protocol with cohorts checks it for each cohort.
+        `gone` are devices that have left the run. `quorum` is the operator's setting: the fraction of present devices
+        that must have reported. The caller has checked this fraction over all devices; a protocol with cohorts also
+        checks it in each cohort.
         """
         return True
 
     def choose_members(self, members: Collection[Name]) -> Collection[Name]:
-        """Return the members that the next attempt asks for reports, when a round starts or too few have reported."""
+        """Return those of the devices `members` that the next attempt asks for reports; all by default.
+
+        It is called when a round starts, and when too few devices have reported in the first phase of an attempt.
+        """
         return members
 
     @property
@@ -245,7 +258,10 @@ class ServerSide(ABC):
 
     @property
     def accuracy(self) -> list[dict[str, float]]:
-        """The accuracy that the run itself has measured: one dict of numbers for each measured round; may be empty."""
+        """The accuracy that the run itself has measured, one dict for each measured round; empty by default.
+
+        The keys are those of `hushrec.protocols.masked.evaluation.Measured`, such as `round_number` and `rmse`.
+        """
         return []
 
     @property
@@ -264,7 +280,7 @@ class ServerSide(ABC):
 
     @abstractmethod
     def open(self, round_number: int, attempt: int, members: Collection[Name]) -> Inbox:
-        """Start an attempt of a round; return the messages of its first phase."""
+        """Start an attempt of a round that asks the devices `members`; return the messages of its first phase."""
 
     @abstractmethod
     def check(self, address: Address, sender: Name, message: Any) -> None:

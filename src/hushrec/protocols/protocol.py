@@ -33,9 +33,12 @@ class ServerKnowledge:
 
 @dataclass(frozen=True)
 class Wording:
-    """The functions that describe the `budget` of a run's result in a few words, for tables and figures."""
+    """The functions that describe a run's privacy in a few words, for tables and figures.
 
-    label: Callable[[Mapping[str, Any]], str]  # the protocol with the numbers that distinguish its settings
+    The argument of each function is the entry `budget` of the run's result.
+    """
+
+    label: Callable[[Mapping[str, Any]], str]  # the protocol's name and its main settings, such as ε
     protects: Callable[[Mapping[str, Any]], str]  # what is protected, and how much
     numbers: Callable[[Mapping[str, Any]], list[str]]  # the numbers with their units, one sentence each
     in_label: tuple[str, ...] = ("epsilon",)  # keys of the budget whose values `label` shows
@@ -54,17 +57,20 @@ class Protocol:
     implementation: str  # import path of the ConfiguredProtocol
     wording: Wording = field(repr=False)
     engines: Mapping[str, str] = field(default_factory=lambda: {"reference": REFERENCE})  # name → import path
-    parts_engine: str | None = None  # import path of the engine for data sets in parts; None if there is none
+    parts_engine: str | None = None  # import path of the engine that trains on shards; None if there is none
     costs: str | None = None  # import path of the function that estimates the costs of a training; None: not measured
     unit: str | None = None  # unit of the ledger in which a person limits their reports; None: no limit
     compared_with: tuple[str, ...] = ()  # protocols that `train` also runs for comparison, if they support the model
     whole_catalogue: bool = False  # whether runs use every item of the catalogue, not only the rated ones
     quick_attacks: str | None = None  # import path of the function that attacks a run for the leakage plot
-    auditor: str | None = None  # import path of the `Auditor` of `hushrec audit`; protocols that share one are compared
+    auditor: str | None = None  # import path of its `Auditor`; `hushrec audit` compares protocols with the same one
     knowledge: ServerKnowledge = field(default=ServerKnowledge(), repr=False)
 
     def configure(self, options: Mapping[str, Any], model: str) -> Any:
-        """Return a `ConfiguredProtocol` with these options, or their defaults; raise `ParameterError` if impossible."""
+        """Return a `ConfiguredProtocol` with these options, and defaults for the options that are not given.
+
+        Raise `ParameterError` if the value of an option is not allowed.
+        """
         return imported(self.implementation).from_options(with_defaults(self.options_for(model), options))
 
     def load_predictor(self, record: Mapping[str, Any], arrays: Arrays) -> Predictor:

@@ -58,6 +58,7 @@ def audience_scores(description, centre, matrix, limit):  # type: ignore[no-unty
     """Return the vector of K numbers that a person's rows of an audience block are multiples of.
 
     It is the whitened description, matrixᵀ(description − centre), scaled down to norm limit · √K if it is longer.
+    The public table has `centre`, the mean of all people's descriptions, and `matrix`, which has K columns.
     """
     found = np.zeros(matrix.shape[1])
     for k in range(matrix.shape[0]):
@@ -106,8 +107,9 @@ def norm_of(vector):  # type: ignore[no-untyped-def]
 def item_entries(items, values, weights, scores):  # type: ignore[no-untyped-def]
     """Return a person's rows of an item block, one for each of the h rated items, as one array `(h · K,)`.
 
-    The row of item j is weights[j] times the item's entry of `values` (1, or a residual) times the vector `scores` of
-    length K, which is the same for all items of the person.
+    `values` has one number per rated item, in the order of `items`: 1 or a residual. `weights` has one number for each
+    item of the catalogue. The row of a rated item is its value times its weight times `scores`, a vector of length K
+    that is the same for all items of the person.
     """
     width = len(scores)
     found = np.empty(len(items) * width)
@@ -122,7 +124,8 @@ def item_entries(items, values, weights, scores):  # type: ignore[no-untyped-def
 def row_entries(items, weights, rows):  # type: ignore[no-untyped-def]
     """Return a person's rows of an item block, one for each of the h items, as one array `(h · K,)`.
 
-    The row of item j is weights[j] times the row of `rows` for that item; `rows` has the order of `items`.
+    `rows` has one row per rated item, in the order of `items`. `weights` has one number for each item of the catalogue.
+    The result has each row times the weight of its item.
     """
     width = rows.shape[1]
     found = np.empty(len(items) * width)
@@ -137,8 +140,9 @@ def row_entries(items, weights, rows):  # type: ignore[no-untyped-def]
 def curvature_entries(norm, clip, n_rated, scores):  # type: ignore[no-untyped-def]
     """Return a person's entries of the curvature block, from which the server learns the effect of clipping.
 
-    They are the upper triangles of c h qqᵀ and (10/C) c² h qqᵀ, for h = `n_rated`, q = `scores` and C = `clip`.
-    Clipping multiplies an item block of this norm by c = min(1, C/norm). The rows of that block are multiples of q; in
+    A curvature block belongs to an item block. `norm` is the norm of the person's item block before clipping, and
+    C = `clip` is its clip, so clipping multiplies it by c = min(1, C/norm). The entries are the upper triangles of
+    c h qqᵀ and (10/C) c² h qqᵀ, for h = `n_rated` and q = `scores`. The rows of the item block are multiples of q; in
     model `audience`, where they are not, q = 1.
     """
     kept = 1.0 if norm <= clip else clip / norm

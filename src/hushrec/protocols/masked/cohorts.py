@@ -35,18 +35,22 @@ def cohort_sizes(devices: int, smallest: int, largest: int) -> list[int]:
 
 
 def fewest_devices(cohorts: int, smallest: int, largest: int) -> int:
-    """Return the smallest number of devices for which `cohort_sizes` returns this many cohorts."""
+    """Return the smallest number of devices that `cohort_sizes` can split into this many cohorts.
+
+    For one cohort this is `smallest`, the least number of devices in a cohort.
+    """
     return smallest if cohorts == 1 else math.ceil(cohorts * (smallest + largest) / 2)
 
 
 def draw_cohorts(
     names: Collection[bytes], sizes: Sequence[int], secret: bytes, context: bytes, levels: Mapping[bytes, float]
 ) -> list[list[bytes]]:
-    """Return the names of the members of each cohort, drawn at random with the given sizes.
+    """Return the names of the devices in each cohort, drawn at random with the given sizes.
 
-    Names are sorted by HMAC-SHA256(secret, label ‖ context ‖ name), and dealt to the cohorts; `context` is the hash of
-    the announcement. `levels` has, for each suspect, the number of discarded sums that its table was in. Suspects with
-    equal numbers are spread evenly. If some devices must be left out, those with the largest numbers go first.
+    The random order is that of HMAC-SHA256(secret, label ‖ context ‖ name), where `context` is the hash of the
+    announcement. `levels` has the devices whose tables were in discarded sums, each with the number of these sums, and
+    the culprits with infinity. Devices of the same level are spread evenly over the cohorts. If there are more devices
+    than places, devices in `levels` are left out first, beginning with the largest level.
     """
     key = COHORTS_LABEL + context
     order = sorted(names, key=lambda name: hmac.digest(secret, key + name, "sha256"))

@@ -19,12 +19,12 @@ class Constants:
     weight_offset: float = 20.0  # an item with n ratings has weight (n + 20)^(−¼) in item blocks
     weight_power: float = 0.25
     rare_count: float = 50.0  # in factor blocks the weight is also divided by 1 + (50/n)²
-    profile_spread: float = 4.0  # a description is 4 Σ columns / (h + 5), and log h − 4.3
+    profile_spread: float = 4.0  # for h rated items, a description is 4 Σ columns / (h + 5), and log h − 4.3
     profile_offset: float = 5.0
     usual_log_profile: float = 4.3
     audience_limit: float = 1.6  # largest norm of a whitened description of K numbers, divided by √K
     factor_limit: float = 1.5  # the same limit for the K numbers of a person's taste that factor blocks use
-    over_relaxation: float = 2.0  # power to which a step of learning raises the change of the covariance of tastes
+    over_relaxation: float = 2.0  # exponent p of `posteriors.prior_step`; 1 is plain expectation maximization
     kernel_amplitude: float = 0.12  # variance of the part of item similarity that is not linear in the item rows
     kernel_length: float = 0.6  # length scale of that part, in units of the total standard deviation of the item rows
 

@@ -78,7 +78,7 @@ class Sent:
 
     `own` is the device's position in the roster. `pairing` says with which devices it shares masks. `held` has its
     shares of other devices' secrets, by position in the roster. `identities` are the public keys of all devices of the
-    roster, which sign the list of survivors.
+    roster, with which their signatures of the list of survivors are checked.
     """
 
     announcement: Announcement

@@ -117,7 +117,10 @@ class MaskedDevice(DeviceSide):
         return table, after, (event,) if after.tables > before.tables and not priced.is_exact else ()
 
     def _blocks(self, private: Private, round_number: int) -> list[Entries]:
-        """Return the entries of each block; if the run measures its accuracy, some ratings are held out for that."""
+        """Return the device's entries of each block of the round, in the order of the plan.
+
+        If the run measures its accuracy, held-out ratings are used in the evaluation block only.
+        """
         assert private.public is not None  # as `membership`: checked by `report`
         assert private.membership is not None
         plan, items, values, held = self._terms.priced.plan, private.items, private.values, NO_RATINGS
@@ -133,10 +136,10 @@ class MaskedDevice(DeviceSide):
     def begin_again(self, private: Private, reported: int) -> tuple[State, list[Event]]:
         """Return the state without secrets, and the events to charge before the device joins again with a new key.
 
-        `reported` is the last round in which another copy of this store may have reported; 0 if there is no such copy.
-        The copy may have spent the rest of the run's budget, with tables of any attempt. An event then charges that
-        rest, and the device sends zeros with noise in the remaining rounds, which nobody can distinguish from
-        other tables.
+        `reported` is the last round in which another copy of this store may have reported, or 0 if there is no other
+        copy. Another copy may have spent everything that this store has not yet spent of the run's budget. If there is
+        one, an event charges this unspent budget, as far as the ledger's limit allows. In later rounds the device then
+        sends zeros with noise, which nobody can distinguish from other tables.
         """
         spent, priced = spent_in(private.state), self._terms.priced
         if not reported or priced.is_exact:

@@ -21,7 +21,7 @@ NO_ATTEMPT: npt.NDArray[np.uint8] = np.empty(0, dtype=np.uint8)
 
 
 class _Announced(msgspec.Struct):
-    """The announcement of a packed state, without the state's other fields."""
+    """The announcement of a stored attempt; msgspec skips the other stored fields when it decodes this type."""
 
     announcement: Announcement
 

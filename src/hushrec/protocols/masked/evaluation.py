@@ -72,8 +72,9 @@ def with_evaluation(plan: Plan, share: float) -> Plan:
 def is_readable(devices: int, honest: int, mu: float) -> bool:
     """Return whether noise adds a standard error of at most `READABLE_ERROR` to a measured RMSE near 1.
 
-    Every device adds noise, sized for `honest` devices and the budget `mu`. All arguments are public. The number of
-    rounds and the number of held-out ratings per device are guessed.
+    Each of `devices` devices adds noise, which is sized so that the noise of `honest` devices suffices for the budget
+    `mu`. All arguments are public. The constants `USUAL_ROUNDS` and `USUAL_HELD` stand for the number of rounds and the
+    number of held-out ratings per device, which are not known in advance.
     """
     deviation = CLIP / (mu * math.sqrt(NETWORK_SHARE / USUAL_ROUNDS)) * math.sqrt(devices / honest)
     return deviation / (2 * USUAL_HELD * devices) <= READABLE_ERROR

@@ -42,9 +42,11 @@ BARE = {  # by ε, for a catalogue of ids and titles
 
 
 def measured_at(epsilon: float, *, knows_attributes: bool = True) -> tuple[FleetSize, ...]:
-    """Return the measurements at the largest measured ε up to `epsilon`, or at the smallest ε if all are larger.
+    """Return the test RMSEs of `masked` and of two baselines on MovieLens, one entry for each number of devices.
 
-    They are sorted by number of devices. `knows_attributes` says whether the catalogue has attributes of the items.
+    Entries are sorted by number of devices. Runs were measured at a few values of ε. The result is for the largest of
+    these that is at most `epsilon`, or for the smallest if all are larger. `knows_attributes` says whether the
+    catalogue has attributes of the items.
     """
     measured = MEASURED if knows_attributes else BARE
     return measured[max((known for known in measured if known <= epsilon), default=min(measured))]

@@ -89,8 +89,9 @@ def with_new_items(published: Arrays, taste: FloatArray) -> Arrays:
 
     A weighted ridge regression predicts the offset, row and log-popularity of an item from its `taste` columns, the
     public attributes that a person may like or dislike. It is fitted to the known items, which come first, with weight
-    n_j/(n_j + 20) for an item with n_j ratings and a ridge of 1. A new item gets the predictions, and the residual
-    variance of the offsets as uncertainty about its effect. All of this is computed from public numbers.
+    n_j/(n_j + 20) for an item with n_j ratings and a ridge of 1. A new item gets the predictions. Its
+    entry of `variances` is larger than the variance of a rating by the weighted mean squared error of the regression
+    for the offsets of known items. All of this is computed from public numbers.
     """
     offsets, rows, log_counts = (np.asarray(published[name]) for name in ("offsets", "rows", "log_counts"))
     known, new = len(offsets), len(taste) - len(offsets)

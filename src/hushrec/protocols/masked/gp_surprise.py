@@ -67,7 +67,7 @@ def counts_surprise(noisy: DecodedSum, survivors: int) -> float:
 def _block_surprise(learner: "GpLearner", name: str, sums: Mapping[str, DecodedSum], share: float) -> float:
     """Return the squared norm of the sum of item block `name`, divided by its largest plausible value.
 
-    `share` is the fraction of all devices that the sums are over.
+    `share` is the number of devices in the sums, divided by the number of devices of the run.
     """
     learned, noisy, rows = learner.learned, sums[name].values, learner.item_sum(name, sums, share)
     counts, weights = share * learned.counts, learner.item_weights(name)  # n_j, ω_j

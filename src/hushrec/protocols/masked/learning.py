@@ -1,4 +1,7 @@
-"""Base classes of models in the masked protocol: `Learner` learns on the server, `Learning` has all other functions."""
+"""Base classes of models in the masked protocol.
+
+A `Learner` learns one model on the server. A `Learning` has all other functions of the model, and makes the learner.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -117,11 +120,11 @@ class Learning(ABC):
     They are the plan of rounds, the entries of a device's blocks, the server's learner, and predictions.
     """
 
-    table: ClassVar[type[Any]]  # the public table
+    table: ClassVar[type[Any]]  # class of the public table
     learner: ClassVar[type[Learner[Any]]]
-    item_table: ClassVar[type[Any]]  # the arrays that the predictor needs, a named tuple
-    predicting: ClassVar[type[Any]]  # the predictor
-    order: ClassVar[str | None] = None  # one sentence on how lists are sorted, if not by the predictions alone
+    item_table: ClassVar[type[Any]]  # named tuple class of the arrays that the predictor needs
+    predicting: ClassVar[type[Any]]  # class of the predictor
+    order: ClassVar[str | None] = None  # how recommendations are sorted, one sentence; None: by the predictions
 
     def __init__(self, columns: ItemColumns) -> None:
         self.columns = columns
@@ -141,10 +144,11 @@ class Learning(ABC):
     def entries(
         self, blocks: Sequence[Block], table: Any, items: IntArray, values: FloatArray, held: Held = NO_RATINGS
     ) -> list[Entries]:
-        """Return a device's entries for each block of a round, before clipping and noise. They are private.
+        """Return a device's entries for each block, in the order of `blocks`, before clipping and noise.
 
-        `held` has the held-out ratings, which are not in `values`; only an evaluation block uses them. A person without
-        ratings gets exact zeros, without any computation.
+        They are private. `items` and `values` are the person's ratings without the held-out ones. `held` has the
+        held-out ratings, which only an evaluation block uses. A person without ratings gets exact zeros, without any
+        computation.
         """
         check_profile(items, values, table.n_items)
         if self.columns.n_items != table.n_items:

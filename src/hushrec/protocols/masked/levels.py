@@ -1,4 +1,7 @@
-"""The privacy levels (values of ε) that the page offers for a masked run. Reports do not reveal the chosen level."""
+"""The privacy levels (values of ε) that the device page offers for a masked run.
+
+Reports do not reveal the chosen level.
+"""
 
 import math
 from typing import Any

@@ -119,9 +119,9 @@ class SealedShares:
 class Partners:
     """The list of devices that sent shares, and the shares that are encrypted to the recipient of this message."""
 
-    partners: bytes  # bitmap
-    senders: Annotated[IntArray, Row]
-    sealed: tuple[bytes, ...] = field(repr=False)
+    partners: bytes  # bitmap of all devices that sent shares
+    senders: Annotated[IntArray, Row]  # positions in the roster of the devices that sent shares to the recipient
+    sealed: tuple[bytes, ...] = field(repr=False)  # for each sender, its encrypted shares
 
     def __post_init__(self) -> None:
         _check_positions("senders", self.senders, len(self.sealed))
@@ -160,7 +160,7 @@ class Consent:
 class Quorum:
     """The list of devices that signed the list of survivors, with their signatures."""
 
-    signers: Annotated[IntArray, Row]
+    signers: Annotated[IntArray, Row]  # positions in the roster
     signatures: tuple[bytes, ...] = field(repr=False)
 
     def __post_init__(self) -> None:
@@ -171,12 +171,12 @@ class Quorum:
 @crosses("masked.unmasking", largest=80 * MOST_DEVICES)
 @dataclass(frozen=True, eq=False)
 class Unmasking:
-    """The shares that a device reveals, one for each device in `owners`; each of these had sent shares to it.
+    """The shares that a device reveals, one for each device that had given it shares (`owners`).
 
     Each is a share of the owner's seed if the owner survived, else a share of the owner's mask key.
     """
 
-    owners: Annotated[IntArray, Row]
+    owners: Annotated[IntArray, Row]  # positions in the roster
     shares: tuple[bytes, ...] = field(repr=False)
 
     def __post_init__(self) -> None:

@@ -41,7 +41,7 @@ class _Table(NamedTuple):
     high: Words  # the upper 64 bits of the thresholds, (n,)
     low: Words  # the lower 192 bits, (n, 3), most significant word first
     guide: IntArray  # the number of thresholds below each multiple of 2²⁵⁶/2¹⁴, (2¹⁴ + 1,)
-    distance: float
+    distance: float  # upper bound on the statistical distance of a draw from the exact distribution
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,8 @@ def discrete_gaussian(variance: int) -> DiscreteGaussian:
 def _invert(table: _Table, size: int, rng: RandomStream) -> IntArray:
     """Return `size` draws: `lowest` plus the number of thresholds ≤ U, each for a new uniform 256-bit number U.
 
-    The guide has the number for every U whose first bits no threshold has; for all others, it is found by bisection.
+    The first 14 bits of U select an entry of the guide. If no threshold begins with these bits, the entry is the
+    number of thresholds ≤ U; otherwise bisection finds this number.
     The lower 192 bits of U are drawn only if its upper 64 bits equal those of a threshold.
     """
     words = np.frombuffer(rng.bytes(8 * size), dtype="<u8").astype(np.uint64)

@@ -53,8 +53,9 @@ def count_posterior(sums: FloatArray, deviations: FloatArray, columns: FloatArra
 def _grid_moments(sums, deviations, grid, centre, spread):  # type: ignore[no-untyped-def]
     """Return the posterior means of n and log n and the variance of log n of each item, as three arrays `(n_items,)`.
 
-    A grid point log n has the weight exp(−(s − n)²/2σ² − (log n − centre)²/2τ²) for the item's sum s and deviation σ;
-    `spread` is τ².
+    The posterior is computed on the points `grid`, which are values of log n. For an item with noisy count s and
+    deviation σ, a point has the weight exp(−(s − n)²/2σ² − (log n − centre)²/2τ²). `centre` has the prior mean of log n
+    for each item, and `spread` is τ², the prior variance.
     """
     counts, weights = np.exp(grid), np.empty(len(grid))
     mean, log_mean, variance = np.empty(len(sums)), np.empty(len(sums)), np.empty(len(sums))

@@ -78,10 +78,10 @@ class PricedPlan:
         return accountant
 
     def epsilon_if(self, honest: int, fraction: float = 1.0) -> float:
-        """Return the ε of the whole run if only `honest` devices of each sum add their noise, and the others collude.
+        """Return the ε of the whole run if only `honest` devices of each sum add their noise.
 
-        `fraction` multiplies the largest norm of every block, as in `table_sent`. ε is infinite if the noise that is
-        left guarantees nothing.
+        The other devices collude with the server. `fraction` multiplies the largest norm of every block, as in
+        `table_sent`. ε is infinite if the noise that is left guarantees nothing.
         """
         fewer = replace(self, cohort=Cohort(honest)).accountant()
         whole = self.mu_squared * fewer.mu_squared / self.accountant().mu_squared * fraction**2
