@@ -79,7 +79,11 @@ class Masked(ConfiguredProtocol):
 
     @classmethod
     def network_options(cls, options: Mapping[str, Any], n_items: int, n_devices: int) -> dict[str, Any]:
-        """Return the options with defaults for a network run, where devices may drop out or be hostile."""
+        """Return a copy of `options` with the defaults of a network run, whose devices may drop out or be hostile.
+
+        `survivors`, `corrupt` and `reserve` get a default if they are missing or None, `evaluation` if it is None.
+        `n_items` is not used.
+        """
         given = {name: value for name, value in options.items() if value is not None}
         corrupt = NETWORK_CORRUPT if n_devices >= LARGE_COHORT else 0.0
         found = {**options, "survivors": NETWORK_SURVIVORS, "corrupt": corrupt, "reserve": NETWORK_RESERVE, **given}
@@ -88,7 +92,10 @@ class Masked(ConfiguredProtocol):
         return found
 
     def readable_evaluation(self, devices: int) -> float:
-        """Return the default share of μ² for evaluation blocks in a network run; 0 if noise would hide the accuracy."""
+        """Return the default of the option `evaluation` in a network run with this number of devices.
+
+        It is `NETWORK_SHARE`, or 0 if noise would hide the measured accuracy (see `is_readable`).
+        """
         delta, cohort = self._delta_and_cohort(devices)
         mu = run_mu(self.epsilon, delta) * math.sqrt(1 - (self.reserve or 0.0))
         return NETWORK_SHARE if is_readable(devices, cohort.honest, mu) else 0.0
@@ -186,7 +193,9 @@ class Masked(ConfiguredProtocol):
 
     def predictor_from(self, problem: Any, arrays: Arrays) -> Predictor:
         if len(arrays["log_counts"]) != problem.n_items:
-            raise ValueError(f"arrays must be for {problem.n_items} items, got {len(arrays['log_counts'])}.")
+            raise ValueError(
+                f"log_counts must have one entry per item, {problem.n_items}, got {len(arrays['log_counts'])}."
+            )
         return learning_of(problem.model).predictor_from(arrays, _ratings(problem))
 
     def failure(self, terms: Any, public: Arrays, round_number: int) -> Diverged:
@@ -220,9 +229,10 @@ class Masked(ConfiguredProtocol):
         return side
 
     def joining_costs(self, terms: MaskedTerms) -> dict[str, float]:
-        """Return the cost of all rounds, including the reserve for repeated attempts; empty for a run without noise.
+        """Return the largest cost of the run as {"table": μ²}; empty for a run without noise.
 
-        It is the run's μ², times the square of `fraction(terms)` for a person whose budget is smaller than the run's.
+        The cost covers all rounds and the reserve for repeated attempts. It is the run's μ², for a person with
+        `own_epsilon` times the square of `fraction(terms)`.
         """
         return {} if terms.priced.is_exact else {"table": self.fraction(terms) ** 2 * terms.priced.mu_squared}
 
@@ -253,7 +263,10 @@ class Masked(ConfiguredProtocol):
         }
 
     def fraction(self, terms: MaskedTerms) -> float:
-        """Return the factor, from 0 to 1, by which a person with `own_epsilon` reduces the norm of every block."""
+        """Return the factor, from 0 to 1, by which this person's device multiplies the clip of every block.
+
+        It is 1 without `own_epsilon`, or if `own_epsilon` is at least the run's ε.
+        """
         if self.own_epsilon is None:
             return 1.0
         return own_fraction(self.own_epsilon, terms.priced.epsilon, terms.priced.delta)
@@ -266,7 +279,8 @@ class Masked(ConfiguredProtocol):
 def _rules(cohort: Cohort) -> Rules:
     """Return the rules of secure aggregation for a cohort.
 
-    A cohort that is too small for secure aggregation, as in some simulations, gets rules that real devices refuse.
+    If no rules are safe for the cohort, as in some small simulations, each device draws all others as neighbours.
+    `check_terms` refuses such rules.
     """
     try:
         return choose_rules(cohort.devices, cohort.smallest, cohort.most_corrupt)

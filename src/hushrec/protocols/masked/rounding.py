@@ -7,13 +7,14 @@ from numba import njit
 
 @njit(cache=True)
 def round_block(values, uniforms, scale, clip_units, limit, out):  # type: ignore[no-untyped-def]
-    """Fill `out` (int64) with the clipped and stochastically rounded values, whose squared norm is at most `limit`.
+    """Multiply `values` by `scale`, clip them to the norm `clip_units`, and round them to integers in `out` (int64).
 
-    With x = values · scale · min(1, clip_units/‖values · scale‖), each integer is ⌊x⌋, plus one if its uniform number
-    is below x − ⌊x⌋, so that its expectation is x. If the squared norm of the integers exceeds `limit`, x is truncated
-    toward zero instead, which cannot increase the norm. `out` is all zeros if the norm of the values is not finite, or
-    if even the truncated integers exceed `limit`. Sums are computed in the order of the entries, so that the same draws
-    give the same integers in every engine.
+    The clipped values are x = values · scale · min(1, clip_units/‖values · scale‖). Each is rounded down to ⌊x⌋, or up
+    if its random number in `uniforms`, from 0 to 1, is below x − ⌊x⌋. So the expectation of the integer is x.
+
+    The squared norm of `out` is at most `limit`. If the rounded integers exceed it, x is truncated toward zero instead.
+    If these integers exceed it too, or if the norm of the values is not finite, `out` is all zeros. Sums are computed
+    in the order of the entries, so that the same `uniforms` give the same integers in every engine.
     """
     total = 0.0
     for value in values:

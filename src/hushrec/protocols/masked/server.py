@@ -4,10 +4,12 @@ The rating of item j by a person with taste u is modelled as
 
     r_uj = centre + b_j + x_jᵀu + N(0, noise + Var b_j),     u ~ N(m, S).
 
-b_j is the effect of the item. The columns of x_j are, in this order: factors, audience, quality, attributes,
-log-popularity, and 1. Quality is the effect b_j again, because people differ in how much they agree with the average.
-The public table has rows chol(S)ᵀx_j and offsets centre + b_j + x_jᵀm. In these whitened coordinates, the prior of
-every whitened taste d is N(0, I).
+`centre` and `noise`, the variance of a rating given taste and item, are public constants (`CONSTANTS`). b_j is the
+effect of the item. The vector x_j has, in this order: factors, audience, quality, attributes, log-popularity, and 1.
+Quality is the effect b_j, centred. Its entry in u says how far a person agrees with the average about items.
+
+Devices compute with d instead of u, where u = m + Rd and R is the Cholesky factor of S = RRᵀ. The prior of d is
+N(0, I). So the public table has rows Rᵀx_j and offsets centre + b_j + x_jᵀm.
 """
 
 from collections.abc import Mapping
@@ -53,16 +55,16 @@ ATTRIBUTES_FLOOR, PROFILE_FLOOR = 0.02, 0.05  # lower bounds on the variances of
 class Learned:
     """The public arrays that a `GpLearner` has learned: item columns and effects, prior of tastes, popularity."""
 
-    columns: FloatArray = field(repr=False)  # item columns x_j, (n_items, L)
+    columns: FloatArray = field(repr=False)  # item columns: row j is x_j, (n_items, L)
     mean: FloatArray = field(repr=False)  # mean of people's tastes for these columns, (L,)
     covariance: FloatArray = field(repr=False)  # covariance of people's tastes, (L, L)
     effects: FloatArray = field(repr=False)  # item effects, (n_items,)
     effect_variances: FloatArray = field(repr=False)  # posterior variances of the effects, (n_items,)
-    estimates: FloatArray = field(repr=False)  # of the effects, one row for each round that measured them
-    estimate_variances: FloatArray = field(repr=False)  # variances of the noise in `estimates`, (n_rounds, n_items)
+    estimates: FloatArray = field(repr=False)  # estimates of the effects, a row for each bias or factor block
+    estimate_variances: FloatArray = field(repr=False)  # variances of the noise in `estimates`, of its shape
     counts: FloatArray = field(repr=False)  # expected number of ratings of each item, (n_items,)
     log_counts: FloatArray = field(repr=False)  # expected logarithm of that number, (n_items,)
-    prior_columns: FloatArray = field(repr=False)  # columns that predict numbers of an item, (n_items, n_columns)
+    prior_columns: FloatArray = field(repr=False)  # predictors in regressions for an item's numbers, (n_items, P)
     description_centre: FloatArray = field(repr=False)  # mean description of people, (n_taste + 1,)
     description_map: FloatArray = field(repr=False)  # whitens descriptions: mapᵀ(x − centre), (n_taste + 1, n_audience)
 
@@ -156,8 +158,9 @@ class GpLearner(Learner[Learned]):
     def _learn_moments(self, learned: Learned, noisy: DecodedSum, survivors: int) -> Learned:
         """Return `learned` with the map that whitens descriptions of people, for the audience block.
 
-        A description has means of attributes and the log of the number of ratings. The map keeps the principal axes of
-        the means, and the log, and scales each to variance 1.
+        A person's description has the mean of each attribute over the items that the person rated, and the logarithm
+        of the number of these items. The map takes the first principal components of the means, and the logarithm, and
+        scales each to variance 1. `noisy` is the sum of a moments block over `survivors` devices.
         """
         width = len(learned.description_centre)
         centre, covariance = moments_of(noisy, width, survivors)
@@ -258,7 +261,10 @@ class GpLearner(Learner[Learned]):
         return np.asarray(found / np.maximum(_sizes(found, counts), SMALLEST_SIZE))
 
     def _add_audience(self, learned: Learned, audience: FloatArray) -> Learned:
-        """Return `learned` with the audiences as item columns, and as columns of regressions for later estimates."""
+        """Return `learned` with the audiences as new item columns, and as new `prior_columns`.
+
+        Later estimates of effects and factors are thus regressed on the audiences as well.
+        """
         wider = replace(learned, prior_columns=np.concatenate([learned.prior_columns, audience], axis=1))
         return self._append(wider, CONSTANTS.column_spread * audience, CONSTANTS.taste_variance)
 
@@ -267,7 +273,8 @@ class GpLearner(Learner[Learned]):
 
         Least squares gives the coefficients θ_j of residual = θ_jᵀq with q = (Dᵀd, 1), for a rater's taste d and the
         matrix D (`directions`) of the public table. The last coefficient, that of the 1, is added to the item's effect,
-        which gives one more estimate of the effect. The posterior means of the others, rescaled, become the columns.
+        which gives one more estimate of the effect. The other coefficients become the factor columns: their posterior
+        means, with each column scaled to the root mean square `column_spread` over all ratings.
         """
         inverse = np.linalg.inv(noisy.mean_weight)
         found = noisy.sums @ inverse / learned.counts[:, None]
@@ -301,7 +308,10 @@ class GpLearner(Learner[Learned]):
     # Tastes ----------------------------------------------------------------------------------------------------
 
     def _learn_prior(self, learned: Learned, noisy: DecodedSum, survivors: int) -> Learned:
-        """Return `learned` with the mean and covariance of the prior of tastes updated by one `prior_step`."""
+        """Return `learned` with the mean and covariance of the prior of tastes updated by one `prior_step`.
+
+        `noisy` is the sum of a prior block over `survivors` devices.
+        """
         length, root = len(learned.mean), learned.root
         averages = noisy.values / survivors
         moments = symmetric(averages[length:], length)

@@ -171,7 +171,9 @@ class ServerRound:
             )
         senders = frozenset(devices)
         if not senders <= self.asked:
-            raise LocalProtocolError(f"devices of a sum must be asked, but {len(senders - self.asked)} are not.")
+            raise LocalProtocolError(
+                f"devices must be asked for a table, but {len(senders - self.asked)} of the sum are not."
+            )
         if len(senders) < len(devices) or senders & self._reports.keys():
             raise LocalProtocolError("devices of a sum must be distinct, and must not have reported before.")
         self._total += total
@@ -180,8 +182,8 @@ class ServerRound:
     def close(self) -> None:
         """Close the current phase and enter the next; raise `AttemptFailed` if the attempt cannot continue.
 
-        The usual reason is that too few devices have reported. If a step raises `RemoteProtocolError`, which every
-        further call would raise again, the attempt ends as well, with `AttemptFailed`. In phase KEYS, devices that use
+        The usual reason is that too few devices have reported. A `RemoteProtocolError` in this step ends the attempt as
+        well and becomes `AttemptFailed`, because another call would raise it again. In phase KEYS, devices that use
         a key of another device are left out, and are culprits. When the attempt ends, the shares that devices sent and
         revealed are deleted.
         """

@@ -90,10 +90,12 @@ class MaskedServer(ServerSide):
         return self._terms.rules.smallest
 
     def may_close(self, reported: AbstractSet[Name], gone: AbstractSet[Name], quorum: float) -> bool:
-        """Return whether each cohort that can still succeed has enough reports: n_min, and the quorum of its devices.
+        """Return whether each cohort has enough reports to close the phase before its deadline.
 
-        A cohort can no longer succeed if so many of its devices are gone that n_min cannot report. The first phase has
-        no cohorts yet. It waits for a cohort midway between n_min and n_max, so that some devices may drop out later.
+        `gone` are devices that no longer take part. A cohort needs at least n_min reports, and those of the fraction
+        `quorum` of its devices that are not gone. Cohorts in which n_min devices can no longer report are ignored. The
+        first phase has no cohorts yet. It needs the keys of (n_min + n_max)/2 devices that are not gone, so that some
+        may drop out later.
         """
         smallest = self.fewest_devices
         if self._open_attempt.phase is Phase.KEYS:
@@ -146,7 +148,7 @@ class MaskedServer(ServerSide):
 
     @property
     def accuracy(self) -> list[dict[str, float]]:
-        """The fields of `Measured` for each round with a measurement: RMSE of the model and of the bias model."""
+        """The fields of `Measured` by name, one dict for each round with a measured RMSE, in the order of rounds."""
         return [row._asdict() for row in self.learner.measured if not math.isnan(row.rmse)]
 
     @property
@@ -207,7 +209,7 @@ class MaskedServer(ServerSide):
         return self._end_round(attempt) if attempt.phase is Phase.SUMMED else self._inbox()
 
     def _record(self, attempt: Attempt) -> None:
-        """Record who stayed in an attempt that has ended, and its culprits."""
+        """Record the culprits of an attempt that has ended, and the devices that stayed in it (`record_presence`)."""
         cohorts = [*attempt.cohorts, *attempt.given_up]
         stayed = [self._names[name] for cohort in cohorts for name in cohort.stayed]
         self.suspicion.record_presence(self._names.values(), sum(cohort.n_keys for cohort in cohorts), stayed)
@@ -242,7 +244,10 @@ class MaskedServer(ServerSide):
         return [self._names[name] for cohort in cohorts for name in cohort.survivors]
 
     def _is_plausible(self, cohort: ServerRound) -> bool:
-        """Return whether honest devices can have made this cohort's sum, judged by its norm and by earlier rounds."""
+        """Return whether honest devices can have made this cohort's sum.
+
+        The norm of each block must be possible, and the sum must fit what earlier rounds have taught (`surprise`).
+        """
         codes, totals, survivors = self._codes, self._totals(cohort), len(cohort.survivors)
         if not all(is_plausible(*own, survivors) for own in zip(codes, totals, strict=True)):
             return False

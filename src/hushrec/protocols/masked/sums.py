@@ -26,7 +26,7 @@ class Popularity(NamedTuple):
 
     counts: FloatArray  # expected number of ratings, (n_items,)
     log_counts: FloatArray  # expected logarithm of that number, (n_items,)
-    prior_columns: FloatArray  # columns that predict other numbers of an item; the first is 1, (n_items, n_columns)
+    prior_columns: FloatArray  # predictors in regressions for an item's numbers; the first is 1, (n_items, P)
 
 
 def count_sum(noisy: DecodedSum, share: float, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -40,9 +40,10 @@ def count_sum(noisy: DecodedSum, share: float, weights: FloatArray) -> tuple[Flo
 
 
 def popularity_of(sums: FloatArray, variances: FloatArray, public: ItemColumns) -> Popularity:
-    """Return the posterior means of noisy counts, and the columns that predict further properties of an item.
+    """Return the posterior means of each item's number of ratings and of its logarithm, and the `prior_columns`.
 
-    The columns are an intercept, the public columns of the item, its log-popularity and the square of that.
+    `sums` are the noisy counts, and `variances` those of their noise. The prior columns are an intercept, the public
+    columns of the item, its log-popularity and the square of that.
     """
     columns = np.concatenate([public.taste, public.details], axis=1)
     counts, log_counts = count_posterior(sums, np.sqrt(variances), columns)
@@ -53,7 +54,10 @@ def popularity_of(sums: FloatArray, variances: FloatArray, public: ItemColumns) 
 
 
 def moments_of(noisy: DecodedSum, length: int, survivors: int) -> tuple[FloatArray, FloatArray]:
-    """Return the mean (L,) and covariance (L, L) over people of descriptions of `length` L, from their noisy sum."""
+    """Return the mean (L,) and covariance (L, L) over people of descriptions of `length` L.
+
+    `noisy` is the sum of a moments block over `survivors` devices.
+    """
     averages = noisy.values / survivors
     mean = averages[:length]
     return mean, symmetric(averages[length:], length) - np.outer(mean, mean)
@@ -63,12 +67,13 @@ def moments_of(noisy: DecodedSum, length: int, survivors: int) -> tuple[FloatArr
 class ItemSum:
     """The noisy sum of an item block, and the effect of clipping, which its curvature block measures.
 
-    Clipping multiplies all rows of a person by a factor c. In model `gp` a person's rows are multiples of one vector q
-    of K numbers, and the two matrices of weights are means of c qqᵀ and c² qqᵀ over ratings, K × K. In model `audience`
-    they are means of c and c², 1 × 1.
+    Clipping multiplies all rows of a person by a factor c. In model `gp`, a person's row of a rated item is v q: a
+    number v, such as the residual, times a vector q of K numbers that is the same in all rows of the person. The two
+    matrices of weights are then means of c qqᵀ and c² qqᵀ over ratings, K × K. In model `audience` they are means of c
+    and c², 1 × 1.
     """
 
-    sums: FloatArray  # Σ c value q for each item, with item weights removed, (n_items, K)
+    sums: FloatArray  # sum over people of c v q for each item, without item weights, (n_items, K)
     deviations: FloatArray  # standard deviations of the noise in `sums`, (n_items,)
     mean_weight: FloatArray  # M, the mean of c qqᵀ over ratings, (K, K) or (1, 1)
     squared_weight: FloatArray  # the mean of c² qqᵀ, of the same shape

@@ -30,14 +30,17 @@ from hushrec.randomness import RandomStream
 
 
 class Suspicion:
-    """A record of each device of a run: the discarded and the good sums that it was in, and whether it stayed."""
+    """A record of the devices of a run: the discarded and the good sums that each was in, and which ones stayed.
+
+    A device has stayed if it reported in the latest of the phases KEYS, SHARES and TABLE that its attempt reached.
+    """
 
     def __init__(self) -> None:
         self.culprits: set[str] = set()
-        self._discarded: Counter[str] = Counter()  # sums with this device's table
-        self._good: Counter[str] = Counter()
-        self._present: set[str] = set()  # devices that sent a table in the latest attempt that asked them
-        self._left = 0  # number of devices that sent keys in the latest attempt, but no table
+        self._discarded: Counter[str] = Counter()  # number of discarded sums with a device's table, by name
+        self._good: Counter[str] = Counter()  # number of good sums with it
+        self._present: set[str] = set()  # devices that stayed in the latest attempt that asked them
+        self._left = 0  # number of devices that sent keys in the latest attempt, but did not stay
 
     @property
     def suspects(self) -> frozenset[str]:
@@ -55,12 +58,19 @@ class Suspicion:
         self._good.update(map(str, good))
 
     def record_presence(self, asked: Iterable[Name], with_keys: int, with_table: Collection[Name]) -> None:
-        """Note which of the devices that an attempt asked have sent a table; `with_keys` is how many sent keys."""
+        """Record which of the devices that an attempt asked have stayed, and how many have left.
+
+        `with_keys` is the number of devices that sent keys. `with_table` are the devices that stayed: those that sent a
+        table or, if the attempt ended earlier, those that reported in its last phase.
+        """
         self._present = self._present.difference(map(str, asked)).union(map(str, with_table))
         self._left = with_keys - len(with_table)
 
     def forget_presence(self) -> None:
-        """Forget which devices have sent tables; the next attempt then leaves nobody out."""
+        """Forget which devices have stayed.
+
+        The next attempt then leaves nobody out, because no device is known to be present in place of a suspect.
+        """
         self._present = set()
 
     def without_suspects(self, members: Sequence[Name], terms: MaskedTerms, *, rng: RandomStream) -> list[Name]:
@@ -97,7 +107,10 @@ class Suspicion:
         }
 
     def restore(self, state: State) -> None:
-        """Replace this object's counts by those of `state`; a run of an earlier version continues without suspects."""
+        """Replace this object's counts by those of `state`.
+
+        A `state` without such counts, which an earlier version of the program saved, changes nothing.
+        """
         if "suspicion_names" not in state:
             return
         names = list(map(str, state["suspicion_names"]))

@@ -70,14 +70,14 @@ class PublicTable:
     """
 
     offsets: FloatArray = field(repr=False)  # predicted rating at taste d = 0, (n_items,)
-    rows: FloatArray = field(repr=False)  # x_j: a prediction is offset + x_jᵀd, (n_items, L)
-    variances: FloatArray = field(repr=False)  # of a rating, given the taste, (n_items,)
-    weights: FloatArray = field(repr=False)  # of the rows of bias and audience blocks, (n_items,)
-    factor_weights: FloatArray = field(repr=False)  # of the rows of factor blocks, (n_items,)
+    rows: FloatArray = field(repr=False)  # a prediction is offset + rowᵀd, (n_items, L)
+    variances: FloatArray = field(repr=False)  # variance of a rating, given the taste, (n_items,)
+    weights: FloatArray = field(repr=False)  # multipliers of the rows in bias and audience blocks, (n_items,)
+    factor_weights: FloatArray = field(repr=False)  # the same in factor blocks, (n_items,)
     directions: FloatArray = field(repr=False)  # D, (L, n_factors): factor blocks use the scores Dᵀd
     description_centre: FloatArray = field(repr=False)  # mean description of people, (n_taste + 1,)
     description_map: FloatArray = field(repr=False)  # whitens: mapᵀ(description − centre), (n_taste + 1, n_audience)
-    log_counts: FloatArray = field(repr=False)  # expected log number of ratings, (n_items,), for the order of lists
+    log_counts: FloatArray = field(repr=False)  # expected log number of ratings, for ranking, (n_items,)
     length_squared: FloatArray = field(repr=False)  # squared length scale of the kernel, (1,)
 
     def __post_init__(self) -> None:

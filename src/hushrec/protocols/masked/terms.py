@@ -1,4 +1,4 @@
-"""The terms of a masked run, which a device accepts when it joins: the priced plan and the rules of secure aggregation.
+"""The terms of a masked run, which a device accepts when it joins: the plan with its noise, and the masking rules.
 
 Every announcement contains the hash of the terms. So a device notices a later change to a block, a clip, the noise, the
 smallest cohort or the number of neighbours before it reports.

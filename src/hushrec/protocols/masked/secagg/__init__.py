@@ -15,7 +15,7 @@ who knows the key k can compute::
     server                                SURVIVORS  the list of devices whose tables arrived
     device  sign_survivors                CONSENT    a signature of that list
     server                                QUORUM     the signatures of all devices that consented
-    device  reveal_shares                 UNMASK     a share of b of each survivor, of s of any other device, never both
+    device  reveal_shares                 UNMASK     a share of b for a survivor, of s for any other device; never both
     server  recover_sum                              removes the masks and gets the sum
 
 X25519 lets device i with its private key s_i, and device j with s_j, compute the same secret s_i S_j = s_j S_i from the

@@ -59,8 +59,8 @@ class SealedShare(NamedTuple):
     With the hashes (`commitments`), the server later recognizes false shares.
     """
 
-    sealed: bytes
-    commitments: bytes  # of the share of the mask key, then of the share of the seed, 32 bytes each
+    sealed: bytes  # both shares, encrypted to the neighbour
+    commitments: bytes  # hash of the share of the mask key, then of the share of the seed, 32 bytes each
 
 
 @dataclass(frozen=True, repr=False)
@@ -166,9 +166,10 @@ def accept_partners(
 ) -> Pairing:
     """Return the devices to share masks with; raise `RemoteProtocolError` if the list of partners is not acceptable.
 
-    `own` is this device's position in the roster, `partners` are the devices that sent shares, and `senders` those of
-    them that drew this device. At least `rules.threshold` of the devices that this device drew must be partners, or
-    nobody could rebuild its secrets. A device has at most `rules.most_neighbours` neighbours, which limits its work.
+    All devices are given by their positions in the roster. `own` is this device, `drawn` are the neighbours that it
+    drew, `partners` the devices that sent shares, and `senders` the partners that drew this device. At least
+    `rules.threshold` of `drawn` must be partners, or nobody could rebuild this device's secrets. A device has at most
+    `rules.most_neighbours` neighbours, which limits its work.
     """
     everybody = frozenset(partners)
     if own not in everybody or not everybody.issuperset(senders) or own in senders:
@@ -250,9 +251,11 @@ def reveal_shares(
 ) -> dict[int, bytes]:
     """Return the message UNMASK: one share for each partner that sent shares to this device, by the partner's position.
 
-    It is the share of the seed for a survivor and of the mask key for any other partner, never both. `survivors` is the
-    list that this device signed, and `identities` are the public keys of all devices of the roster. Raise
-    `RemoteProtocolError` unless a quorum of the survivors has signed the same list.
+    For a survivor it is the share of the seed, and for any other partner the share of the mask key. `held` has the
+    shares that this device holds, by position of the sender. `survivors` is the list that this device signed, and
+    `signatures` has the signatures of that list by position of the signer. `identities` are the public Ed25519 keys of
+    all devices, in the order of the roster. Raise `RemoteProtocolError` unless at least `rules.quorum` survivors have
+    signed the list.
     """
     text = survivors_text(pairing.context, survivors, len(identities))
     on_list = frozenset(survivors)
@@ -265,9 +268,10 @@ def reveal_shares(
 
 
 def _require_quorum(identities: Sequence[bytes], text: bytes, signatures: Mapping[int, bytes], rules: Rules) -> None:
-    """Raise `RemoteProtocolError` unless enough signatures of `text` are valid to make a quorum.
+    """Raise `RemoteProtocolError` unless at least `rules.quorum` signatures of `text` are valid.
 
-    `signatures` maps the position of a signer to the signature.
+    `signatures` maps the position of a signer in the roster to the signature. `identities` are the public Ed25519 keys
+    of all devices, in the order of the roster.
     """
     signed, quorum = 0, rules.quorum(len(identities))
     for position, signature in signatures.items():

@@ -89,7 +89,7 @@ _POWER_OF_TWO = load_private(bytes(KEY_BYTES))
 
 
 def check_order(public: bytes) -> None:
-    """Raise `RemoteProtocolError` for a public key of wrong length, or for a weak one, as `agree` would."""
+    """Raise `RemoteProtocolError` for an X25519 public key that `agree` refuses: of wrong length, or of low order."""
     agree(_POWER_OF_TWO, public)
 
 

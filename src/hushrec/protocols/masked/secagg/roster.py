@@ -38,7 +38,7 @@ class Rules:
     """The public rules of secure aggregation in a cohort, which are part of the terms of a run."""
 
     smallest: int  # n_min: with fewer survivors nothing is revealed
-    most_corrupt: int  # c_max
+    most_corrupt: int  # c_max: the largest number of corrupt devices that the rules protect against
     neighbours: int  # k: the number of neighbours that each device draws
     threshold: int  # t: the number of shares that rebuild a secret
 
@@ -53,7 +53,10 @@ class Rules:
 
     @property
     def most_neighbours(self) -> int:
-        """The largest number of neighbours of a device: `neighbours` that it drew, and twice as many that drew it."""
+        """The largest number of neighbours that a device accepts: 3 times `neighbours`.
+
+        It draws `neighbours` devices itself, and on average as many draw it. The limit allows for twice as many.
+        """
         return 3 * self.neighbours
 
     def quorum(self, devices: int) -> int:
@@ -72,7 +75,10 @@ class Rules:
 
 
 def share_risk(devices: int, corrupt: int, neighbours: int, threshold: int) -> float:
-    """Return the probability that at least `threshold` of the neighbours that one honest device draws are corrupt."""
+    """Return the probability that at least `threshold` of the neighbours that one honest device draws are corrupt.
+
+    `devices` is the size of the roster, including the honest device. `corrupt` of them are corrupt.
+    """
     return _drawn_marked(range(threshold, neighbours + 1), devices - 1, corrupt, min(neighbours, devices - 1))
 
 
@@ -91,12 +97,12 @@ def _log_choose(total: int, chosen: Any) -> Any:
 
 
 def choose_rules(devices: int, smallest: int, most_corrupt: int) -> Rules:
-    """Return the rules with the smallest number k of neighbours and threshold ⌊k/2⌋ + 1 that meet two conditions.
+    """Return the rules with the smallest number k ≥ 20 of neighbours, threshold ⌊k/2⌋ + 1, that meet two conditions.
 
     Secrecy: the probability that corrupt devices can rebuild a secret is at most `LARGEST_RISK`. Liveness: if only
     `smallest` devices survive and the corrupt ones among them do not help, some secret has too few shares with
-    probability at most `LARGEST_FAILURE`. In a cohort of up to `COMPLETE` devices, every device draws all others. Raise
-    `ParameterError` if no number meets both conditions.
+    probability at most `LARGEST_FAILURE`. In a cohort of up to `COMPLETE` devices, every device draws all others
+    instead: k = devices − 1. Raise `ParameterError` if no number meets both conditions.
     """
     if devices < 3:
         raise ParameterError(f"devices must be at least 3 for secure aggregation, got {devices}.")
@@ -141,7 +147,10 @@ class PublicKeys:
         return self.device, self.identity, self.mask_key, self.channel_key, self.seed_hash, self.signature
 
     def check_keys(self) -> None:
-        """Raise `RemoteProtocolError` unless the three public keys differ, and `agree` accepts mask and channel key."""
+        """Raise `RemoteProtocolError` if two of `identity`, `mask_key` and `channel_key` are equal.
+
+        Raise it also if `agree` refuses the mask key or the channel key.
+        """
         if len({self.identity, self.mask_key, self.channel_key}) != 3:
             refuse("identity, mask_key and channel_key must be distinct")
         check_order(self.mask_key)
@@ -166,8 +175,8 @@ def keys_text(announcement: bytes, *fields: bytes) -> bytes:
 class Roster:
     """The message ROSTER: the keys of all devices that replied to an announcement, in the order of their names."""
 
-    announcement: bytes  # a
-    entries: tuple[PublicKeys, ...]
+    announcement: bytes  # a: hash of the announcement
+    entries: tuple[PublicKeys, ...]  # in ascending order of `device`
 
     def __post_init__(self) -> None:
         names = [entry.device for entry in self.entries]
@@ -182,7 +191,7 @@ class Roster:
 
     @property
     def identities(self) -> tuple[bytes, ...]:
-        """The public Ed25519 keys of all devices, which sign the list of survivors."""
+        """The public Ed25519 keys of all devices, in the order of the roster; they verify signatures of survivors."""
         return tuple(entry.identity for entry in self.entries)
 
     @cached_property
@@ -196,12 +205,12 @@ class Roster:
 
 
 def without_copies(keys: Collection[PublicKeys]) -> list[PublicKeys]:
-    """Return the entries whose keys no other entry uses, so that all keys in a roster are distinct.
+    """Return the entries without those that use a key of another entry, so that all keys in a roster are distinct.
 
-    There is one exception. A signature proves that a device owns its identity key, so the owner stays if another device
-    uses that key as a mask or channel key; only the other device is left out. Nothing proves who owns a mask or channel
-    key, so all devices that use the same one are left out. An honest device is not affected, because its keys are new
-    in every attempt, and only the server sees them before the roster.
+    If a device uses the identity key of another device as its mask or channel key, only that device is left out: the
+    signature of the other proves that it owns the identity key. Nothing proves who owns a mask or channel key, so all
+    devices that use the same one are left out. An honest device always stays: other devices cannot copy its mask
+    and channel keys, which are new in every attempt, and which only the server sees before the roster.
     """
     identities = Counter(entry.identity for entry in keys)
     exchanged = Counter(key for entry in keys for key in (entry.mask_key, entry.channel_key))

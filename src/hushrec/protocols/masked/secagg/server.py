@@ -33,10 +33,9 @@ def recover_sum(
     """Return the sum of the survivors' tables without masks, modulo 2³².
 
     `drawn` maps each device that sent shares to the neighbours that it drew, each with the hashes (commitments) of the
-    two shares that the neighbour was sent.
-    `total` is the sum of the survivors' masked tables. `revealed` maps each device that replied in phase UNMASK to its
-    shares, by position of the owner. Raise `AttemptFailed` if there are too few survivors or shares; the next attempt
-    then starts with new secrets.
+    two shares that the neighbour was sent. `total` is the sum of the survivors' masked tables. `revealed` maps each
+    device that replied in phase UNMASK to the shares that it revealed, by position of the secret's owner. Raise
+    `AttemptFailed` if there are too few survivors or shares; the next attempt then starts with new secrets.
     """
     if len(survivors) < rules.smallest:
         raise AttemptFailed(f"there must be at least {rules.smallest} survivors, got {len(survivors)}.")
@@ -65,7 +64,7 @@ def _rebuild_all(
     work does not depend on how many devices lie. Raise `AttemptFailed` if a secret cannot be rebuilt. The error names
     these devices as culprits:
 
-    - an owner whose own shares give another secret than the one whose hash or public half it published,
+    - an owner whose shares match its commitments, but give a secret that does not match its KEYS (`_is_published`),
     - the devices that `_liars` finds,
     - if neither rule finds a device, every owner for whose secret too few matching shares were revealed. This rule
       applies only if `most_corrupt` is above 0 and at least `smallest` devices replied. An honest owner is then among
@@ -112,12 +111,12 @@ def _is_published(secret: bytes, keys: PublicKeys, survived: bool) -> bool:
 
 
 def _liars(disputes: dict[int, set[int]], most_corrupt: int) -> set[int]:
-    """Return devices that have lied; `disputes` has, for each device, the set of devices that contradict it.
+    """Return the devices that must have lied; `disputes` maps each device to the devices that it has a dispute with.
 
     A device and a neighbour are in a dispute if the neighbour did not reveal the share that the device committed to.
     One of the two has lied, so an honest device is in at most `most_corrupt` disputes. As long as some device is in
-    more than `most_corrupt` disputes, the device with the most disputes is a liar, and is removed. `disputes` is
-    changed.
+    more than `most_corrupt` disputes, the device with the most disputes is a liar. It is removed from `disputes`, with
+    all its disputes, so the argument is changed in place.
     """
     found: set[int] = set()
     while disputes:

@@ -15,7 +15,7 @@ SECRET_BYTES = 32
 
 
 def split_secret(secret: bytes, points: Sequence[int], threshold: int, *, rng: RandomStream) -> dict[int, bytes]:
-    """Return one share of the secret for each of these points; any `threshold` of the shares determine the secret.
+    """Return the shares of the secret, 66 bytes each, by point; any `threshold` of them determine the secret.
 
     A coefficient of the polynomial is 521 random bits. The value 2⁵²¹ − 1 counts as 0, which is a bias of 2⁻⁵²¹.
     """
@@ -34,7 +34,8 @@ def split_secret(secret: bytes, points: Sequence[int], threshold: int, *, rng: R
 def _evaluate(coefficients: Sequence[int], point: int) -> int:
     """Return the value of a polynomial at `point`, by Horner's rule; coefficients start with the highest power.
 
-    The value is reduced modulo the prime once: a point is short, and a division costs more than the longer products.
+    The value is reduced modulo the prime only once, at the end. A point is a small number, so the products grow slowly,
+    and a division in each step would cost more.
     """
     value = 0
     for coefficient in coefficients:
