@@ -35,7 +35,9 @@ def fleet(
     ] = 8.0,
     epsilon_i: EpsilonI = None,
     epsilon_g: EpsilonG = None,
-    epochs: Annotated[int, Option(help="sdcf: how often a device may draw its permanent bits.", min=1)] = 1,
+    epochs: Annotated[
+        int, Option(help="sdcf: largest number of times that a device draws its permanent bits in the run.", min=1)
+    ] = 1,
     split_seed: Annotated[int, Option(help="Seed of the split into training and held-out ratings, as in `train`.")] = 0,
     invitations: Annotated[
         Path | None, Option(help="File with one invitation code per line.  [default: none, for an open server]")

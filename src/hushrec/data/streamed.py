@@ -224,9 +224,10 @@ class _Sorting:
         return np.fromfile(self.scratch / str(number), RECORD)
 
     def _profiles(self, number: int, first: int, stop: int, dropped: IntArray) -> Profiles:
-        """Return the ratings of shard `number`, which has people `first` … `stop` − 1, and delete its file of records.
+        """Return the ratings of shard `number`, which has people `first` … `stop` − 1, and delete their temporary file.
 
-        The row numbers do not count the rows in `dropped`, which are left out as duplicates.
+        `dropped` has the numbers of input rows that were left out as duplicates. Row numbers in the result count only
+        the rows that remain.
         """
         records = self._shard(number)
         (self.scratch / str(number)).unlink()

@@ -192,10 +192,10 @@ def _plan(number: int, chosen: dict[str, Any], seed: int, validation: bool) -> P
 
 
 def _groups(place: str, settings: Settings, chosen: dict[str, Any]) -> tuple[GroupTable, ...]:
-    """Return the groups of people with the same budgets that a curve defines, or () if it has none.
+    """Return the groups of people that a curve (one setting of an experiment) defines, or () if it defines none.
 
-    Raise `ParameterError` if the run does not have both options epsilon_i and epsilon_g, or if the curve sets one of
-    them, epsilon_p or profile_cap outside the groups.
+    All people of a group have the same budgets. Raise `ParameterError` if protocol and model do not take both epsilon_i
+    and epsilon_g, or if the curve sets epsilon_i, epsilon_g, epsilon_p or profile_cap outside its groups.
     """
     if "groups" not in chosen:
         return ()

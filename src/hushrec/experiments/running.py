@@ -347,7 +347,8 @@ def store(
 ) -> None:
     """Write `rows`, one record per plan, to a folder.
 
-    `used` has the versions of packages. Engine, machine and versions are by default those used here.
+    `used` has the versions of packages. By default, machine and versions are those of this process, and the
+    engine is that of each plan.
     """
     plans, ratings, experiment = prepared.plans, prepared.ratings, prepared.experiment
     settings = [_setting_record(*own, engine) for own in zip(plans[: _n_settings(prepared)], rows, strict=False)]

@@ -48,7 +48,7 @@ class Description(NamedTuple):
     rows: FloatArray  # p_j, (n_items, K)
     base: FloatArray  # b, (K,)
     slope: FloatArray  # s, (K,)
-    shape: FloatArray  # offset o, usual log h, limit, (3,)
+    shape: FloatArray  # o, usual and limit of the formula, (3,)
 
 
 @njit(cache=True, nogil=True)

@@ -115,7 +115,7 @@ def _go_on(connection: sa.Connection, settings: TermsSettings, offer: Offer, ite
         if not protocol_of(offer).predicts_new_items(offer.model):
             raise ParameterError(
                 f"items with attributes must not be added to a run of model {offer.model}, whose devices cannot predict"
-                " them. Begin a next run: set run in [terms], or --run."
+                " such items. Begin a next run: raise the number `run` in [terms] of the settings file, or --run, by 1."
             )
         attributes = _in_columns_of(known, read_attributes(connection), items)
     lock_run(connection)

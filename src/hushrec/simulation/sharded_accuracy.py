@@ -23,8 +23,8 @@ Metrics = dict[str, float]
 class Accuracy:
     """Measures the test accuracy of a run on shards, part by part, with the workers of `crew`.
 
-    `seen` has counts and sums over all parts. `among` holds the candidate items for a model that ranks, and is None for
-    a model that predicts ratings.
+    `seen` has numbers and sums of ratings over all parts, such as the training ratings of each item. `among` holds the
+    candidate items for a model that ranks, and is None for a model that predicts ratings.
     """
 
     def __init__(self, crew: Crew, n_parts: int, seen: Seen, among: Candidates | None) -> None:
@@ -118,10 +118,10 @@ def measure(
 ) -> dict[str, Any]:
     """Return one part's contribution to the test metrics, by name: "model" and the non-personal models, such as "bias".
 
-    `users` are this part's user vectors, or None if the protocol has none. `seen` has counts and sums over all parts.
-    If the model predicts ratings, a contribution is Σ e², Σ |e| and the number of test errors e. Then `biases` are the
-    item biases of the bias model, and `among` is None. If the model ranks, a contribution is what `held_out_ranks`
-    returns: the ranks of the test items among the candidate items, `among`. Then `biases` is None.
+    `users` are this part's user vectors, or None if the protocol has none. `seen` has numbers and sums of ratings over
+    all parts. If the model predicts ratings, a contribution is Σ e², Σ |e| and the number of test errors e. Then
+    `biases` are the item biases of the bias model, and `among` is None. If the model ranks, a contribution is what
+    `held_out_ranks` returns: the ranks of the test items among the candidate items, `among`. Then `biases` is None.
     """
     part: ShardPart = worker.part
     problem, (who, items, values, held) = worker.people.problem, part.read()

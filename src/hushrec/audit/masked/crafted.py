@@ -12,7 +12,7 @@ MIDDLE = 3.0  # middle of the scale 1 to 5; residuals below and above it have op
 
 
 def aim_at(table: Any, item: int) -> Any:
-    """Return a copy of `table` that makes a device's report reveal as much as possible about its rating of `item`.
+    """Return a copy of the public table `table` with which a device's report reveals most about its rating of `item`.
 
     The weights of all items are 0, except that of `item`, which is the largest that devices accept. A device multiplies
     its row of an item by the item's weight before it clips a bias, factor or audience block. In these blocks only the

@@ -38,7 +38,7 @@ class Scores(NamedTuple):
 
     @property
     def auc(self) -> float:
-        """The AUC of distinguishing the two inputs by the test statistic."""
+        """The AUC of telling trials with the first input from trials with the second by the test statistic."""
         return auc(*self._pooled())
 
     @property

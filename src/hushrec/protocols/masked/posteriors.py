@@ -78,11 +78,11 @@ def _grid_moments(sums, deviations, grid, centre, spread):  # type: ignore[no-un
 
 
 def regress(estimates: FloatArray, precisions: FloatArray, columns: FloatArray) -> FloatArray:
-    """Return the fitted values of a weighted ridge regression of K estimates per item on `columns`, `(n_items, K)`.
+    """Regress K estimates per item on `columns` by weighted ridge regression; return fitted values, `(n_items, K)`.
 
     The first column is the intercept, with a small ridge of its own. For each of the K estimates y, the ridge ρ of the
-    other columns maximizes the evidence log ∏ρ − log det(A + ρI) + qᵀ(A + ρI)⁻¹q, with A = FᵀWF and q = FᵀWy, where F
-    are the `columns` and W the `precisions` of the items.
+    other columns maximizes the evidence log det D − log det(A + D) + qᵀ(A + D)⁻¹q. D is diagonal, with the ridge of
+    each column; A = FᵀWF and q = FᵀWy, where F are the `columns` and W the `precisions` of the items.
     """
     together = np.concatenate([columns, estimates], axis=1)
     gram = weighted_gram(together, precisions)

@@ -1,11 +1,12 @@
 """The server side of model `gp`: learns about items and people's tastes from noisy sums, and makes the public table.
 
-The rating of item j by a person with taste u is modelled as
+The rating of item j by person i with taste u is modelled as
 
-    r_uj = centre + b_j + x_jᵀu + N(0, noise + Var b_j),     u ~ N(m, S).
+    r_ij = centre + b_j + x_jᵀu + N(0, noise + Var b_j),     u ~ N(m, S).
 
 `centre` and `noise`, the variance of a rating given taste and item, are public constants (`CONSTANTS`). b_j is the
-effect of the item. The vector x_j has, in this order: factors, audience, quality, attributes, log-popularity, and 1.
+estimated effect of the item, and Var b_j the variance of its error. The mean m and the covariance S of tastes are
+learned, too. The vector x_j has, in this order: factors, audience, quality, attributes, log-popularity, and 1.
 Quality is the effect b_j, centred. Its entry in u says how far a person agrees with the average about items.
 
 Devices compute with d instead of u, where u = m + Rd and R is the Cholesky factor of S = RRᵀ. The prior of d is

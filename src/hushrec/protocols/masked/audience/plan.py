@@ -25,7 +25,10 @@ CURVATURE_CLIP = 12.0  # times the clip of the audience block: a person with h i
 
 
 def first_columns(n_taste: int) -> int:
-    """Return the number of columns that describe people in the first pass, for items with `n_taste` taste columns."""
+    """Return the length of a person's description in the first pass, which is the first two rounds of the plan.
+
+    `n_taste` is the number of taste columns of an item.
+    """
     return max(n_taste, FEWEST_COLUMNS)
 
 
