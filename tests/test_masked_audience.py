@@ -123,7 +123,7 @@ def test_a_restored_run_goes_on_bit_for_bit() -> None:
     np.testing.assert_array_equal(second.predictor().scores(np.arange(3)), expected)
     loaded = second.predictor_from(whole.predictor().arrays())
     np.testing.assert_array_equal(loaded.scores(np.arange(3)), expected)
-    with pytest.raises(ValueError, match="items"):
+    with pytest.raises(ValueError, match="log_counts"):
         second.predictor_from({"log_counts": np.zeros(N_ITEMS + 1)})
 
 

@@ -180,7 +180,7 @@ def test_reasons_are_what_the_model_takes_as_met(tmp_path: Path) -> None:
         found = [fitted.explain("u3", row["item"], 12) for row in fitted.recommend("u3", 12).to_dicts()]
         named[at_least] = {value for frame in found for value in frame["rating"]}
     assert named == {None: {2.0, 5.0}, 4.0: {5.0}}
-    with pytest.raises(ParameterError, match="at_least = 4"):
+    with pytest.raises(ParameterError, match="at_least"):
         fitted.recommend_for(["i1"])
     with pytest.raises(ParameterError, match="profile"):
         Recommender(model="audience").fit(path).recommend_for("i1")
