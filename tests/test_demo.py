@@ -4,6 +4,7 @@ import json
 import stat
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -152,3 +153,14 @@ def test_ctrl_c_is_quiet_and_exits_with_130(monkeypatch: pytest.MonkeyPatch, tmp
     assert outcome.code == 130
     assert "Traceback" not in outcome.err
     assert demo.prepare(tmp_path / "out").is_dir()
+
+
+def test_attacks_beside_training_have_a_frame_of_their_own() -> None:
+    """An executor pickles in another thread, and Polars deadlocks if training reads the same frame then."""
+    ratings, tasks = demo.synthetic(), []
+    beside = SimpleNamespace(submit=tasks.append)
+    demo.attack(ratings, demo.COMMON, beside)  # type: ignore[arg-type]
+    assert len(tasks) == len(demo.SETTINGS)
+    for task in tasks:
+        assert task.args[0].attributes._df is not ratings.attributes._df
+        assert task.args[0].checksum == ratings.checksum

@@ -1,5 +1,6 @@
 """The demo: train several protocols and budgets on synthetic ratings with a known ground truth, in about a minute."""
 
+import copy
 import shutil
 import time
 from collections.abc import Callable
@@ -130,10 +131,12 @@ def attack(ratings: Ratings, common: dict[str, Any], beside: Executor | None) ->
 
     Without an executor `beside`, the returned function runs the attacks. With one, they start at once, beginning with
     the last entry of `SETTINGS`. Training begins with the first entry, so that the attacks and the training do not
-    compile the same kernels at the same time.
+    compile the same kernels at the same time. They get a copy of the ratings: an executor pickles its tasks in another
+    thread, and Polars can deadlock if a frame is pickled while training reads it.
     """
     fewer = {**common, "rounds": min(common["rounds"], ATTACKED_ROUNDS)}
-    tasks = [partial(quick_audit, ratings, Settings(**with_common(settings, fewer))) for settings in SETTINGS.values()]
+    own = copy.deepcopy(ratings)
+    tasks = [partial(quick_audit, own, Settings(**with_common(settings, fewer))) for settings in SETTINGS.values()]
     if beside is None:
         return lambda: [task() for task in tasks]
     running = [beside.submit(task) for task in reversed(tasks)]
