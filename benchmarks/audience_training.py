@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 from alternate import answer_lines, asking, need, read_options
-from measure import best, load_data, timed, write_record
+from measure import best, load_data, timed, train_all_rounds, write_record
 
 EPSILONS = (8.0, 1.0)
 FACTORS = (10, 100)
@@ -48,8 +48,7 @@ def main() -> None:
 
     import numba
 
-    from hushrec.engines import train_all_rounds
-    from hushrec.simulation.run import Run, task_problem
+    from hushrec.simulation.run import Run
     from hushrec.simulation.settings import Settings
 
     numba.set_num_threads(min(THREADS, numba.config.NUMBA_NUM_THREADS))
@@ -58,7 +57,7 @@ def main() -> None:
     users, items, _ = task.training()
 
     def train(epsilon: float) -> None:
-        train_all_rounds("cpu", task_problem(task, settings[epsilon]))
+        train_all_rounds(task, settings[epsilon])
 
     for epsilon in EPSILONS:
         train(epsilon)  # compiles

@@ -9,17 +9,15 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from measure import load_data, write_record
+from measure import load_data, train_all_rounds, write_record
 
-from hushrec.engines import train_all_rounds
-from hushrec.simulation.run import task_problem
 from hushrec.simulation.settings import Settings
 
 
 def auc_of(ratings: Any, settings: Settings) -> float:
     """Test AUC after all rounds."""
     task = settings.make_task(ratings)
-    engine = train_all_rounds("cpu", task_problem(task, settings))
+    engine = train_all_rounds(task, settings)
     return float(task.metrics(engine.predictor())["auc"])
 
 

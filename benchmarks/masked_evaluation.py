@@ -12,9 +12,8 @@ import sys
 from typing import Any
 
 import numpy as np
-from measure import load_data, write_record
+from measure import load_data, train_all_rounds, write_record
 
-from hushrec.engines import train_all_rounds
 from hushrec.engines.cpu.masked import CpuMaskedEngine
 from hushrec.evaluate import rmse
 from hushrec.models import gp
@@ -39,7 +38,7 @@ def one_split(ratings: Any, epsilon: float, seed: int) -> dict[str, Any]:
     off = Settings(protocol="masked", epsilon=epsilon, split_seed=seed, seed=seed)
     on = Settings(protocol="masked", epsilon=epsilon, split_seed=seed, seed=seed, evaluation=NETWORK_SHARE)
     task = off.make_task(ratings)
-    plain = train_all_rounds("cpu", task_problem(task, off))
+    plain = train_all_rounds(task, off)
     test, problem = task.split.test, task_problem(task, on)
     engine, tested, left_out = CpuMaskedEngine(problem), [], []
     for _ in range(problem.terms.max_rounds):

@@ -34,7 +34,7 @@ corrupt = {corrupt}
 reserve = {reserve}
 [rounds]
 min_devices = {devices}
-quorum = 1.0
+early_fraction = 1.0
 deadline_seconds = 600
 [limits]
 enrolments_per_second = 1000

@@ -18,14 +18,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from measure import RECORDS, load_data, write_record
+from measure import RECORDS, load_data, train_all_rounds, write_record
 from people import choose_people
 
-from hushrec.engines import train_all_rounds
 from hushrec.evaluate import rmse
 from hushrec.models.baselines import rating_baselines
 from hushrec.protocols.masked.protocol import Masked
-from hushrec.simulation.run import task_problem
 from hushrec.simulation.settings import Settings
 
 SIZES = "25,50,100,200,400,943"
@@ -41,7 +39,7 @@ def measured(ratings: Any, devices: int, epsilons: list[float], seed: int, netwo
         margins = Masked.network_options({}, ratings.n_items, devices) if network else {}
         settings = Settings(protocol="masked", epsilon=epsilon, split_seed=seed, seed=seed, **margins)
         task = settings.make_task(people)
-        engine = train_all_rounds("cpu", task_problem(task, settings))
+        engine = train_all_rounds(task, settings)
         found[f"epsilon {epsilon:g}"] = task.metrics(engine.predictor())["rmse"]
     train, test, values = task.split.train, task.split.test, people.values
     fitted = rating_baselines(people.users[train], people.items[train], values[train], people.n_users, people.n_items)

@@ -1,6 +1,7 @@
 """One hostile device among 200 in a masked run: accuracy, attempts, and what they cost the others in ε.
 
     python benchmarks/masked_hostile.py [--model gp] [--devices 200] [--cohorts 1,3,4] [--seeds 8]
+        [--survivors-of-one 0.8]
 
 200 people of the data set train with ε = 8, in one cohort with the defaults of a network run or in several. One more
 device has no ratings, and sends a table of its own in every round that asks it. Masks cancel exactly, as tests show
@@ -9,8 +10,9 @@ learning are the product's own. Every run of one seed has the same people, and e
 attempt, so that runs differ by the lie and by what it causes.
 
 A table is `huge` integers in every round, in every other one (`huge, resting`) or from the third on (`huge, late`),
-`random` ones, or d times as long as an honest table may be, block by block, in a direction that hurts: against the
-counts and the effects of the most rated items, which no device knows. `hidden` is the longest table in that direction
+the same but with zeros in probes (`huge, not in probes` and `huge, late, not in probes`), `random` ones, or d times as
+long as an honest table may be, block by block, in a direction that hurts: against the counts and the effects of the
+most rated items, which no device knows. `hidden` is the longest table in that direction
 that the server's checks let pass, block by block: that of a device which knows the sums and the noise of all others.
 `hidden, not compared` is the same where cohorts are not compared with each other. `hidden, biases` lies in the blocks
 of biases alone, and sends zeros in all others. `promoted` tables are hidden ones for
@@ -46,6 +48,7 @@ from hushrec.protocols.masked.protocol import NETWORK_CORRUPT, NETWORK_RESERVE, 
 from hushrec.protocols.masked.secagg.roster import device_name
 from hushrec.protocols.masked.server_round import Phase
 from hushrec.protocols.masked.server_side import MaskedServer
+from hushrec.protocols.masked.suspicion import Search
 from hushrec.protocols.parties import NextAttempt
 from hushrec.randomness import Purpose, SeededRandomness
 from hushrec.simulation.run import task_problem
@@ -53,7 +56,7 @@ from hushrec.simulation.settings import Settings
 from hushrec.simulation.training_problem import settle_terms
 
 EPSILON = 8.0
-MOST_ATTEMPTS = 60  # of one round
+MOST_ATTEMPTS = 2000  # of one round
 LENGTHS = (10, 30, 100)
 BISECTIONS = 10
 TOP = 10
@@ -70,6 +73,7 @@ class Chance:
     directions: list[np.ndarray]  # of length 1, by block
     round_number: int
     devices: int  # in its cohort
+    probe: bool  # whether everybody was asked for zeros
     passes: Callable[[list[IntArray]], bool]  # whether the server believes its cohort with these integers added
 
     def scaled(self, clips: list[float]) -> list[IntArray]:
@@ -102,6 +106,11 @@ def resting(chance: Chance) -> list[IntArray]:
 def late(chance: Chance) -> list[IntArray]:
     """2³⁰ everywhere from the third round on, which has most of the budget."""
     return huge(chance) if chance.round_number > 2 else times(0)(chance)
+
+
+def sly(lie: Lie, chance: Chance) -> list[IntArray]:
+    """The same lie, but zeros in probes."""
+    return times(0)(chance) if chance.probe else lie(chance)
 
 
 def random(chance: Chance) -> list[IntArray]:
@@ -137,6 +146,8 @@ ATTACKS = {
     "huge": Attack(huge),
     "huge, resting": Attack(resting),
     "huge, late": Attack(late),
+    "huge, not in probes": Attack(functools.partial(sly, huge)),
+    "huge, late, not in probes": Attack(functools.partial(sly, late)),
     "random": Attack(random),
     **{f"{clips} times": Attack(times(clips)) for clips in LENGTHS},
     "hidden": Attack(hidden),
@@ -154,6 +165,7 @@ class Played:
 
     accuracy: float
     attempts: list[int]  # by round
+    probes: int
     lost: list[int]  # by round: honest devices whose tables were not learned from
     believed: list[bool]  # by round: the hostile table is in a sum that was learned from
     spent: list[float]  # ε of each honest device
@@ -188,7 +200,7 @@ class Run:
         self.engine.learner = side.learner
         self.hostile = self.problem.n_users - 1
         self.spent = [TableAccountant() for _ in range(self.problem.n_users)]
-        self.unpaid, self.most_off = 0, 0.0
+        self.unpaid, self.most_off, self.probes = 0, 0.0, 0
         self.popular = np.argsort(-np.bincount(self.problem.items, minlength=self.problem.n_items), kind="stable")
 
     def play(self) -> Played:
@@ -209,7 +221,7 @@ class Run:
         disliked, exposure = self.shown(predictor)
         suspects = len(self.side.suspects)
         ends = suspects, disliked, exposure, self.most_off
-        return Played(accuracy, attempts, lost, believed, spent, self.unpaid, *ends)
+        return Played(accuracy, attempts, self.probes, lost, believed, spent, self.unpaid, *ends)
 
     def shown(self, predictor: Any) -> tuple[int, float]:
         """The item that people like least, and the part of them whose ten recommendations have the promoted one."""
@@ -226,7 +238,9 @@ class Run:
         return disliked, float(shown.mean())
 
     def play_attempt(self, number: int, count: int, members: Any) -> Any:
-        """One attempt: who can pay sends their table, everybody noise."""
+        """One attempt: who can pay sends their table, unless it is a probe; everybody sends noise."""
+        probe = self.side.suspicion.search is Search.PROBING
+        self.probes += probe
         names = {device_name(int(user)): int(user) for user in members}
         levels = {name: level for name, user in names.items() if (level := self.side.suspicion.level(user))}
         terms = self.problem.terms
@@ -238,18 +252,20 @@ class Run:
                 stayed=frozenset(own),
                 n_keys=len(own),
                 culprits=frozenset(),
-                sum=self.honest_sum(number, count, [names[n] for n in own]),
+                sum=self.honest_sum(number, count, [names[n] for n in own], probe),
             )
             for own in drawn
         ]
-        announcement = SimpleNamespace(round_number=number, attempt=count, place=(number, count))
-        attempt = SimpleNamespace(announcement=announcement, cohorts=cohorts, given_up=[], phase=Phase.SUMMED)
+        announcement = SimpleNamespace(round_number=number, attempt=count, place=(number, count), probe=probe)
+        attempt = SimpleNamespace(
+            announcement=announcement, cohorts=cohorts, given_up=[], phase=Phase.SUMMED, is_single=len(cohorts) == 1
+        )
         self.side._names, self.side.attempt = names, attempt  # type: ignore[assignment]
         for cohort in cohorts:
             if self.attack is not None and device_name(self.hostile) in cohort.survivors:
                 cohort.sum = cohort.sum + self.lie(number, cohort)
         if len(cohorts) >= FEWEST_COHORTS and self.attack is None:
-            sums = [self.side._added_up([cohort]) for cohort in cohorts]  # type: ignore[list-item]
+            sums = [self.side._decoded(cohort) for cohort in cohorts]  # type: ignore[list-item]
             off = disagreements(self.side.learner, sums, [len(cohort.survivors) for cohort in cohorts])
             self.most_off = max(self.most_off, *off)
         with self.comparison():
@@ -257,11 +273,11 @@ class Run:
             self.learned_from = {names[name] for cohort in good for name in cohort.survivors}
             return self.side._end_round(attempt)  # type: ignore[arg-type]
 
-    def honest_sum(self, number: int, count: int, users: list[int]) -> np.ndarray:
+    def honest_sum(self, number: int, count: int, users: list[int], probe: bool) -> np.ndarray:
         """The sum of one cohort without the lie: everybody's integers, and each device's own noise."""
         priced = self.problem.terms.priced
         integers, codes = np.zeros(sum(code.size for code in priced.codes[number - 1])), priced.codes[number - 1]
-        fractions = self.charge(number, users)
+        fractions = np.zeros(self.problem.n_users) if probe else self.charge(number, users)
         for fraction in np.unique(fractions[fractions > 0]):
             own = [replace(code, norm_squared=own_norm_squared(code.norm_squared, fraction)) for code in codes]
             integers += np.concatenate(
@@ -285,7 +301,8 @@ class Run:
             return kept
 
         direct = self.promote if self.attack.promotes else self.harm  # type: ignore[union-attr]
-        chance = Chance(blocks, codes, list(map(direct, blocks)), number, len(cohort.survivors), passes)
+        probe = self.side.attempt.announcement.probe  # type: ignore[union-attr]
+        chance = Chance(blocks, codes, list(map(direct, blocks)), number, len(cohort.survivors), probe, passes)
         return np.concatenate(self.attack.lie(chance)).astype(np.uint32)  # type: ignore[union-attr]
 
     def comparison(self) -> Any:
@@ -361,6 +378,7 @@ def described(played: Played, honest: Played) -> dict[str, Any]:
         "exposure": round(played.exposure, 4),
         "largest_disagreement": round(played.most_off, 3),
         "attempts": played.attempts,
+        "probes": played.probes,
         "tables_not_learned_from": played.lost,
         "rounds_with_its_table": sum(played.believed),
         "epsilon_spent_median": round(float(np.median(played.spent)), 3),
@@ -410,6 +428,7 @@ def main() -> None:
     parser.add_argument("--devices", type=int, default=200)
     parser.add_argument("--cohorts", default="1,3,4", help="how many, comma-separated")
     parser.add_argument("--survivors", type=float, default=0.75, help="n_min ÷ n_max of several cohorts")
+    parser.add_argument("--survivors-of-one", type=float, default=NETWORK_SURVIVORS, help="the same of one cohort")
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--attacks", default=";".join(ATTACKS), help="separated by semicolons")
     parser.add_argument("--name", default="masked-hostile", help="of the record")
@@ -417,7 +436,7 @@ def main() -> None:
     ratings, attacks = load_data(options.data), options.attacks.split(";")
     result = {}
     for cohorts in map(int, options.cohorts.split(",")):
-        setting = Setting(options.model, cohorts, NETWORK_SURVIVORS if cohorts == 1 else options.survivors)
+        setting = Setting(options.model, cohorts, options.survivors_of_one if cohorts == 1 else options.survivors)
         chosen = [name for name in attacks if ATTACKS[name].compared or cohorts >= FEWEST_COHORTS]
         runs = [measured(setting, ratings, options.devices, seed, chosen) for seed in range(options.seeds)]
         baselines = {

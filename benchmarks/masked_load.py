@@ -42,7 +42,7 @@ survivors = 0.9
 corrupt = 0.0
 [rounds]
 min_devices = {devices}
-quorum = 1.0
+early_fraction = 1.0
 deadline_seconds = 600
 [limits]
 requests_per_second = 1000

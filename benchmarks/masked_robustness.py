@@ -15,16 +15,14 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from measure import load_data, write_record
+from measure import load_data, train_all_rounds, write_record
 
 from hushrec.data.splits import Split
-from hushrec.engines import train_all_rounds
 from hushrec.engines.cpu.masked import CpuMaskedEngine
 from hushrec.evaluate import rmse
 from hushrec.models.baselines import rating_baselines
 from hushrec.models.predictor import Predictor
-from hushrec.protocols.masked.gp_learning import with_new_items
-from hushrec.simulation.run import task_problem
+from hushrec.protocols.masked.gp.learning import with_new_items
 from hushrec.simulation.settings import Settings
 from hushrec.simulation.tasks import RatingTask
 
@@ -43,7 +41,7 @@ COLD = 0.2  # part of the items whose training ratings are taken away
 
 def trained(task: RatingTask, settings: Settings) -> CpuMaskedEngine:
     """The run after all rounds."""
-    engine = train_all_rounds("cpu", task_problem(task, settings))
+    engine = train_all_rounds(task, settings)
     assert isinstance(engine, CpuMaskedEngine)
     return engine
 

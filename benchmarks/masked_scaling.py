@@ -69,7 +69,7 @@ def train_once(ratings: tuple[np.ndarray, np.ndarray, np.ndarray], epsilon: floa
     from hushrec.protocols.masked import plan
 
     started = time.perf_counter(), time.process_time()
-    with patch.object(plan, "LARGE_FLEET", 0.0):  # or fewer people would have a shorter plan
+    with patch.multiple(plan, LARGE_FLEET=0.0, MEDIUM_FLEET=0.0):  # or fewer people would have a shorter plan
         problem = make_problem(ratings, epsilon)
     engine, rounds = CpuMaskedEngine(problem), problem.terms.max_rounds
     for _ in range(rounds):

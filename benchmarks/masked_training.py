@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from alternate import answer_lines, asking, need, read_options
-from measure import best, load_data, timed, write_record
+from measure import best, load_data, timed, train_all_rounds, write_record
 
 EPSILONS = (8.0, 1.0)
 RANDOM, BY_USER = "surprise, random order", "surprise, user order"
@@ -45,8 +45,7 @@ def main() -> None:
         worker(options.worker)
         return
 
-    from hushrec.engines import train_all_rounds
-    from hushrec.simulation.run import Run, task_problem
+    from hushrec.simulation.run import Run
     from hushrec.simulation.settings import Settings
 
     ratings = load_data(options.data)
@@ -55,7 +54,7 @@ def main() -> None:
     users, items, values = task.training()
 
     def train(epsilon: float) -> None:
-        train_all_rounds("cpu", task_problem(task, settings[epsilon]))
+        train_all_rounds(task, settings[epsilon])
 
     for epsilon in EPSILONS:
         train(epsilon)  # compiles

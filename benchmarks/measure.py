@@ -1,4 +1,4 @@
-"""What every benchmark shares: clocks, the machine, and a record in benchmarks/records."""
+"""What every benchmark shares: clocks, training, the machine, and a record in benchmarks/records."""
 
 import json
 import os
@@ -33,6 +33,17 @@ def load_data(name: str) -> Any:
         return load(name)
     except HushrecError as error:
         raise SystemExit(str(error)) from None
+
+
+def train_all_rounds(task: Any, settings: Any) -> Any:
+    """Train on a task's training part without measuring, and return the engine after its last round."""
+    from hushrec.engines import make_engine, run_round
+    from hushrec.simulation.run import task_problem
+
+    engine = make_engine(settings.chosen_engine, task_problem(task, settings))
+    while engine.round_number < engine.problem.terms.max_rounds:
+        run_round(engine)
+    return engine
 
 
 def machine() -> dict[str, Any]:

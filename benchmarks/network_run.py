@@ -19,7 +19,7 @@ from hushrec.models import make_model
 from hushrec.models.baselines import rating_baselines
 from hushrec.models.mf import MatrixFactorization
 from hushrec.protocols.gradient.messages import GradientReport, ItemVectors
-from hushrec.protocols.gradient.plausible import LEAST_REPORTS, report_bound
+from hushrec.protocols.gradient.plausible import LEAST_REPORTS
 from hushrec.protocols.gradient.protocols import Sdcf
 from hushrec.protocols.gradient.server import GradientServer
 from hushrec.randomness import Purpose, SeededRandomness
@@ -73,13 +73,13 @@ def draw_people(ratings: Ratings, count: int, seed: int) -> People:
 def offer_for(n_items: int, settings: TermsSettings, model: MatrixFactorization, seed: int) -> Offer:
     """The offer of `hushrec serve`, with a seeded regularization, so that two runs can be compared."""
     names = [str(n) for n in range(n_items)]
-    offer, _ = make_run(settings, Items(names, names), RUN_ID)
+    offer, _ = make_run(settings, Items(names, names))
     rng = SeededRandomness(seed).stream(Purpose.REGULARIZATION)
     drawn = {
         "user_regularization": model.draw_regularization(rng=rng),
         "item_regularization": model.draw_regularization(rng=rng),
     }
-    return replace(offer, terms=replace(offer.terms, **drawn))
+    return replace(offer, run_id=RUN_ID, terms=replace(offer.terms, **drawn))
 
 
 def play(
@@ -101,11 +101,8 @@ def play(
     vectors = model.initial_vectors(offer.terms.n_items, rng=SeededRandomness(seed).stream(Purpose.ITEM_VECTORS))
     alive, refused = dict(clients), 0
     for round_number in range(1, offer.terms.max_rounds + 1):
-        bounds = {
-            "max_report_norm": report_bound(offer.terms, round_number, len(names)),
-            "least_reports": LEAST_REPORTS,
-        }
-        side = GradientServer(offer.terms, model, vectors, **bounds if bounded else {})
+        least = LEAST_REPORTS if bounded else 1
+        side = GradientServer(offer.terms, model, vectors, least_reports=least, bounds_reports=bounded)
         server = Server(side, names, round_number=round_number - 1)
         server.start_round()
         alive = {user: client for user, client in alive.items() if _reports(server, user, client)}

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 from masked_scaling import MEAN_RATED, N_ITEMS
-from measure import write_record
+from measure import train_all_rounds, write_record
 
 AT_A_TIME, SMALLEST = 10_000, 60_000
 
@@ -51,7 +51,8 @@ def catalogue() -> tuple[Any, Any]:
     """The items with their years, as a table and as a data set without ratings."""
     import polars as pl
 
-    from hushrec.data.ratings import Ratings, Scale
+    from hushrec.data.ratings import Ratings
+    from hushrec.scale import Scale
 
     years = np.linspace(1950, 2005, N_ITEMS)
     ids, nobody = [str(item) for item in range(N_ITEMS)], np.empty(0, np.int64)
@@ -82,8 +83,6 @@ def train_in_memory(folder: Path, epsilon: float) -> str:
     """Train on the same ratings, all in one memory; return the digest of the table."""
     from hushrec.data.ratings import Ratings
     from hushrec.data.shards import Shards
-    from hushrec.engines import train_all_rounds
-    from hushrec.simulation.run import task_problem
     from hushrec.simulation.settings import Settings
 
     shards = Shards(folder)
@@ -94,7 +93,7 @@ def train_in_memory(folder: Path, epsilon: float) -> str:
         about.name, ids, about.item_ids, users, own.items, own.values, about.scale, attributes=about.attributes
     )
     settings = Settings(final=True, epsilon=epsilon)
-    engine: Any = train_all_rounds("cpu", task_problem(settings.make_task(ratings), settings))
+    engine: Any = train_all_rounds(settings.make_task(ratings), settings)
     return digest({**vars(engine.learner.table()), "round_number": np.array(engine.round_number)})
 
 

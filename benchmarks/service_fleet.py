@@ -29,7 +29,7 @@ expected_devices = {devices}
 profile_cap = {cap}
 [rounds]
 min_devices = {devices}
-quorum = 1.0
+early_fraction = 1.0
 [limits]
 enrolments_per_second = 1000
 """

@@ -38,7 +38,7 @@ rounds = 1000
 expected_devices = 1000
 [rounds]
 min_devices = {devices}
-quorum = 1.0
+early_fraction = 1.0
 [limits]
 requests_per_second = 1000
 burst = 1000

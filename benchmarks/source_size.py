@@ -15,11 +15,13 @@ BEFORE = "6602d7c"  # the last commit before the redesign
 FEATURES = {  # patterns below src/hushrec; a file belongs to the first feature that matches
     "secure aggregation": ["protocols/masked/secagg/*"],
     "model audience": ["protocols/masked/audience/*", "models/audience*", "engines/cpu/audience_kernels.py"],
-    "model gp": ["models/g*", "models/item_columns.py", "models/titles.py", "models/linear.py"],
+    "model gp": [
+        "protocols/masked/gp/*", "models/g*", "models/item_columns.py", "models/titles.py", "models/linear.py",
+    ],
     "protocol masked: device, server, plan, noise, learning": ["protocols/masked/*", "budget/gaussian.py"],
     "engine cpu of masked": ["engines/cpu/masked*"],
     "audit of masked": ["audit/masked/*"],
-    "audit: model fm, own reports, quick attacks": ["audit/machines.py", "audit/own_reports.py", "audit/quick.py"],
+    "audit: model fm, own reports": ["audit/machines.py", "audit/attacks/machines.py", "audit/own_reports.py"],
     "cluster, shards, out of core": [
         "engines/ray/*", "engines/sharded/*", "simulation/shard*", "simulation/out_of_core.py", "data/shards.py",
         "data/streamed.py", "cli/cluster.py",

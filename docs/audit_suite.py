@@ -22,63 +22,63 @@ class Applied(NamedTuple):
 
 
 SUITE = (
-    Applied(("popularity",), ("popularity",), "what is known without any message: the same attack"),
+    Applied(("popularity",), ("popularity",), "the same attack, which uses no message"),
     Applied(
         ("selection average", "count from selections"),
         (),
-        "nothing is selected: a table has a number for every item, rated or not",
+        "devices do not select items: a table has a number for every item, rated or not",
     ),
     Applied(
         ("error size", "error likelihood", "averaged errors", "consistent ratings", "consistent ratings and steps"),
         ("sums, everybody else known",),
-        "no single report is seen, only sums: what they leave of a person is attacked instead",
+        "the server sees only sums; the attack uses what remains after everybody else's tables are subtracted",
     ),
     Applied(
-        ("opposite directions, one upload", "opposite directions", "partners of pairs"), (), "devices send no pairs"
+        ("opposite directions, one report", "opposite directions", "partners of pairs"), (), "devices send no pairs"
     ),
     Applied(
-        ("one upload", "two consecutive uploads", "consistent ratings, the rest by taste"),
+        ("one report", "two consecutive reports", "consistent ratings, the rest by taste"),
         ("one rating, all else known",),
-        "one rating is read off the sums, the person's others known",
+        "one rating is recovered from the sums; the person's other ratings are known",
     ),
     Applied(("public item vectors",), (), "no person's vector is trained from the public table"),
     Applied(
-        ("rank one, one upload", "rank one, ten uploads", "rank one, later half pooled"),
+        ("rank one, one report", "rank one, ten reports", "rank one, later half pooled"),
         ("sums, everybody else known",),
-        "the block that opens with the taste vector is read off the sums",
+        "the block that begins with the taste vector is recovered from the sums",
     ),
     Applied(
-        ("a few uploads",),
+        ("a few reports",),
         ("gender from", "age from", "occupation from"),
-        "attributes are learned from what sums leave of people",
+        "attributes are learned from what remains of each person's tables",
     ),
-    Applied(("count from values",), ("count from sums",), "read off the block of counts"),
+    Applied(("count from values",), ("count from sums",), "recovered from the block of counts"),
     Applied(("timing of finish",), ("timing of finish",), "the same attack, which the budget does not cover"),
     Applied(
         ("linkage of rounds",),
         ("one masked table alone", "keys of two attempts"),
-        "messages are signed, so that rounds are linked anyway; tables and keys add nothing",
+        "messages are signed, which links them anyway; masked tables and keys add nothing",
     ),
     Applied(
         ("linkage after re-enrolment",),
         ("known again in a second run",),
-        "the same person in a second run, by what the sums leave",
+        "the same person is recognized in a second run, by what remains of the block of counts",
     ),
     Applied(
         ("malicious V",),
         ("profile or nothing, crafted table", "one rating, crafted table"),
-        "tables that make blocks as long as the clip allows, or about one item alone",
+        "public tables with which blocks are as long as the clip allows, or depend on one item alone",
     ),
     Applied(
         ("difference",),
         ("difference of two cohorts", "one rating there or not"),
-        "sums that differ in one device, or in one rating",
+        "two sums that differ in one device or in one rating are compared",
     ),
-    Applied(("promotion",), ("promotion",), "made-up ratings, tables at the clip, and one beyond it"),
+    Applied(("promotion",), ("promotion",), "made-up ratings, tables at the clip, and one table beyond the clip"),
     Applied(
         ("canaries",),
         ("profile or nothing", "profiles or nothing, one run", "one rating there or not, one run"),
-        "devices that are there or not by coin: in many runs, and in one",
+        "a coin decides whether a device or a rating is there: in many runs, and in one",
     ),
 )
 KINDS = ("malicious V", "difference", "promotion", "canaries")  # attacks that are not classes of `attacks`

@@ -229,7 +229,7 @@ def claims_table(record: dict[str, Any]) -> str:
 def suite_table() -> str:
     """Which attacks of the suite apply to masked."""
     rows = [
-        [", ".join(one.attacks), "applies" if one.findings else "does not apply", "; ".join(one.findings), one.why]
+        ["; ".join(one.attacks), "applies" if one.findings else "does not apply", "; ".join(one.findings), one.why]
         for one in SUITE
     ]
     return table(["attacks on gradients", "to `masked`", "attacks there", "why"], rows)

@@ -26,7 +26,7 @@ from hushrec.budget.gaussian import Cohort
 from hushrec.experiment_records import Record, read_records
 from hushrec.protocols.fleet_size import smallest_that_pays
 from hushrec.protocols.gradient.fleet_size import MEASURED
-from hushrec.protocols.masked.fleet_size import measured_at
+from hushrec.protocols.masked.gp.fleet_size import measured_at
 from hushrec.protocols.masked.plan import Block, make_plan
 from hushrec.protocols.masked.price import price_plan
 from hushrec.protocols.masked.protocol import LARGE_COHORT, NETWORK_CORRUPT, NETWORK_SURVIVORS

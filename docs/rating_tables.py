@@ -258,6 +258,18 @@ def factors_table(records: Path) -> str:
     return markdown(rows)
 
 
+def plans_table(records: Path) -> str:
+    """Return the validation RMSE of both plans of `gp` beside that of the bias model, by what chooses the plan."""
+    cells = json.loads((records / "masked-plan.json").read_text("utf-8"))["plans"]
+    rows = [["set, ε", "devices · μ²", "devices · μ per item", "small plan", "large plan", "bias model"]]
+    for key, cell in cells.items():
+        data, _, epsilon = key.rpartition(", epsilon ")
+        name = SETS.get(f"masked-{data}") or data.removeprefix("synthetic:").replace(",", ", ").replace("=", " ")
+        errors = (f"{cell[plan]:.4f}" for plan in ("small", "large", "bias"))
+        rows.append([f"{name}; {epsilon}", f"{cell['strength']:,}", f"{cell['devices · μ per item']:g}", *errors])
+    return markdown(rows)
+
+
 def tried_table(records: Path) -> str:
     """Return what each change does to validation RMSE, and the largest gain of all of them."""
     record = json.loads((records / "masked-tried.json").read_text("utf-8"))
@@ -315,6 +327,7 @@ TABLES = {
     "small fleets": small_fleets_table,
     "alike": alike_table,
     "factors": factors_table,
+    "plans": plans_table,
     "constants": constants_table,
     "tried": tried_table,
 }

@@ -122,7 +122,6 @@ def _summary(route: dict[str, Any]) -> str:
 def _openapi() -> dict[str, Any]:
     """Return the description of a server with a few items, made as `hushrec serve` makes it."""
     from hushrec.service.app import make_app
-    from hushrec.service.monitor import Monitor
     from hushrec.service.rounds import Rounds
     from hushrec.service.settings import Settings
     from hushrec.service.setup import Items, prepare_run
@@ -132,8 +131,7 @@ def _openapi() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, closing(Storage(f"sqlite:///{folder}/server.sqlite")) as storage:
         ids = [str(number) for number in range(40)]
         prepare_run(storage, settings.terms, Items(ids, ids))
-        monitor = Monitor()
-        return make_app(storage, Rounds(storage, settings, monitor), monitor, settings.limits).openapi()
+        return make_app(Rounds(storage, settings)).openapi()
 
 
 def notebook_page(notebook: dict[str, Any]) -> str:

@@ -5,6 +5,7 @@ length of a run: everything else, the random draws included, is the same, so tha
 """
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -16,14 +17,16 @@ import numpy as np
 
 from hushrec.budget.gaussian import run_mu
 from hushrec.data.splits import Split
-from hushrec.engines import train_all_rounds
 from hushrec.models.gaussian_process import GaussianProcessPredictor
-from hushrec.protocols.masked import gp_learning, plan
-from hushrec.protocols.masked.constants import CONSTANTS
+from hushrec.protocols.masked.gp import learning as gp_learning
+from hushrec.protocols.masked.gp import plan
+from hushrec.protocols.masked.gp.constants import CONSTANTS
 from hushrec.protocols.masked.plan import FACTORS, Block, Plan, make_plan
-from hushrec.simulation.run import task_problem
 from hushrec.simulation.settings import Settings
 from hushrec.simulation.tasks import RatingTask
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
+from measure import train_all_rounds
 
 RECORDS = Path(__file__).parent / "records"
 Change = Callable[[ExitStack], None]
@@ -69,7 +72,7 @@ class Case:
         with ExitStack() as stack:
             change(stack)
             task = self.task()
-            predictor = train_all_rounds("cpu", task_problem(task, self.settings())).predictor()
+            predictor = train_all_rounds(task, self.settings()).predictor()
         assert isinstance(predictor, GaussianProcessPredictor)
         return task, predictor
 

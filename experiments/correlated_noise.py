@@ -19,14 +19,14 @@ from changed import Change
 
 from hushrec.arrays import FloatArray
 from hushrec.engines.cpu.masked import CpuMaskedEngine
-from hushrec.protocols.masked import gp_learning
-from hushrec.protocols.masked.constants import CONSTANTS
+from hushrec.protocols.masked.gp import learning as gp_learning
+from hushrec.protocols.masked.gp.constants import CONSTANTS
+from hushrec.protocols.masked.gp.server import GpLearner, Learned
+from hushrec.protocols.masked.gp.table import PublicTable
 from hushrec.protocols.masked.noise import summed_noise
 from hushrec.protocols.masked.plan import FACTORS
 from hushrec.protocols.masked.posteriors import RowNoise, column_posterior
-from hushrec.protocols.masked.server import GpLearner, Learned
 from hushrec.protocols.masked.sums import ItemSum
-from hushrec.protocols.masked.table import PublicTable
 from hushrec.randomness import Purpose, SeededRandomness
 
 

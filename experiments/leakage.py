@@ -1,9 +1,10 @@
-"""Accuracy against leakage of ML-100K, put together from records; written to `records/leakage/ml-100k.json`.
+"""Write the data of the plot of accuracy against leakage on ML-100K to `records/leakage/ml-100k.json`.
 
     python experiments/leakage.py
 
-What attacks recover is that of the audits' records. The test error of `masked` is that of the run that was attacked;
-that of the gradient protocols is of the same settings in `task1-ml-100k`, split 0. Nothing is computed anew.
+The success of attacks comes from the records of the audits. The test error of `masked` is that of the attacked run.
+The test error of a gradient protocol is that of the run with the same settings in `task1-ml-100k`, split 0. Nothing is
+trained or attacked here.
 """
 
 import json

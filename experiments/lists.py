@@ -10,12 +10,10 @@ import json
 from pathlib import Path
 
 import numpy as np
+from changed import train_all_rounds
 
 from hushrec.data.sources import load
-from hushrec.engines import train_all_rounds
-from hushrec.simulation.run import task_problem
 from hushrec.simulation.settings import Settings
-from hushrec.simulation.tasks import list_scores
 
 SETS = {"ml-100k": "ml-100k", "synthetic, sparse": "synthetic:users=610,items=9724,ratings=100836"}
 STRENGTHS = (0.0, 5.0, 20.0, 50.0, 100.0, 200.0, 500.0)
@@ -26,11 +24,11 @@ def compare(data: str, protocol: str) -> dict[str, float]:
     """Precision at 10 by strength, and of the most popular items."""
     settings = Settings(protocol=protocol)
     task = settings.make_task(load(data)).validation(settings.split_seed)
-    engine = train_all_rounds(settings.chosen_engine, task_problem(task, settings))
+    engine = train_all_rounds(task, settings)
     predictor, own = engine.predictor(), task.profiles
     found = {
         f"{strength:g}": task.measure_lists(
-            lambda users, strength=strength: list_scores(predictor, users, own.means, own.support, strength)
+            lambda users, strength=strength: own.list_scores(predictor, users, strength)
         )["precision_at_10"]
         for strength in STRENGTHS
     }

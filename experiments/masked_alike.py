@@ -21,7 +21,7 @@ from changed import RECORDS, Case, nothing
 
 from hushrec.data.sources import load
 from hushrec.models.gaussian_process import GaussianProcessPredictor, ItemTable
-from hushrec.protocols.masked.constants import CONSTANTS
+from hushrec.protocols.masked.gp.constants import CONSTANTS
 
 RECORD = RECORDS / "masked-alike.json"
 NEARLY_ZERO = 1e-9  # an amplitude of nearness; exactly 0 would leave titles out as well

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from changed import RECORDS, Case, constant, keep, nothing, scaled_blocks, setting
@@ -23,8 +24,9 @@ from changed import RECORDS, Case, constant, keep, nothing, scaled_blocks, setti
 from hushrec.data.sources import load
 from hushrec.models import item_columns, titles
 from hushrec.models.gaussian_process import GaussianProcessPredictor, ItemTable
-from hushrec.protocols.masked import plan, posteriors, server, sums
-from hushrec.protocols.masked.constants import CONSTANTS
+from hushrec.protocols.masked import posteriors, sums
+from hushrec.protocols.masked.gp import plan, server
+from hushrec.protocols.masked.gp.constants import CONSTANTS
 from hushrec.protocols.masked.plan import AUDIENCE, BIAS, COUNTS, FACTORS, MOMENTS, PRIOR, curvature_of
 from hushrec.simulation.tasks import RatingTask
 
@@ -85,13 +87,17 @@ def kernel(name: str, place: int, power: int, *values: float) -> Constant:
     return Constant(shown(usual), {shown(value): other(value) for value in values}, predicts_only=True)
 
 
-def title(name: str, usual: float, *values: float) -> Constant:
-    """A variance of the likeness of titles."""
+def title(name: str, *values: float) -> Constant:
+    """A variance of the likeness of titles, by its name in `hushrec.models.titles`."""
 
     def other(value: float) -> Retable:
-        return lambda table, names: table._replace(title_weights=titles.title_rows(names, **{name: value}).weights)
+        def retabled(table: ItemTable, names: Any) -> ItemTable:
+            with patch.object(titles, name, value):
+                return table._replace(title_weights=titles.title_rows(names).weights)
 
-    return Constant(shown(usual), {shown(value): other(value) for value in values}, predicts_only=True)
+        return retabled
+
+    return Constant(shown(getattr(titles, name)), {shown(value): other(value) for value in values}, predicts_only=True)
 
 
 SWEPT: dict[str, Constant] = {
@@ -124,11 +130,13 @@ SWEPT: dict[str, Constant] = {
     "over_relaxation": of_constants("over_relaxation", 1.4, 2.8),
     "kernel_amplitude": kernel("kernel_amplitude", 0, 1, 0.08, 0.18),
     "kernel_length": kernel("kernel_length", 1, 2, 0.45, 0.8),
-    "WORD_VARIANCE": title("word_variance", titles.WORD_VARIANCE, 0.1, 0.22),
-    "SERIES_VARIANCE": title("series_variance", titles.SERIES_VARIANCE, 0.17, 0.37),
+    "WORD_VARIANCE": title("WORD_VARIANCE", 0.1, 0.22),
+    "SERIES_VARIANCE": title("SERIES_VARIANCE", 0.17, 0.37),
     "SMALLEST_COUNT": of_module(posteriors, "SMALLEST_COUNT", 0.2, 0.5),
     "COUNT_RIDGE": of_module(posteriors, "COUNT_RIDGE", 4.0, 25.0),
     "INTERCEPT_RIDGE": of_module(posteriors, "INTERCEPT_RIDGE", 0.03, 0.3),
+    "USUAL_RIDGE": of_module(posteriors, "USUAL_RIDGE", 30.0, 300.0),
+    "USUAL_SPREAD": of_module(posteriors, "USUAL_SPREAD", 0.03, 0.3),
     "SMALLEST_LOG_SPREAD": of_module(posteriors, "SMALLEST_LOG_SPREAD", 0.02, 0.12),
     "CHANGE_LIMITS": of_module(posteriors, "CHANGE_LIMITS", (0.05, 8.0), (0.2, 2.0)),
     "LOUD_NOISE": of_module(posteriors, "LOUD_NOISE", 0.05, 0.2),

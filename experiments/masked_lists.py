@@ -13,13 +13,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from changed import train_all_rounds
 
+from hushrec.arrays import by_user
 from hushrec.data.sources import load
-from hushrec.engines import train_all_rounds
 from hushrec.evaluate import list_metrics
-from hushrec.simulation.run import task_problem
 from hushrec.simulation.settings import Settings
-from hushrec.simulation.tasks import LIKED, Candidates, by_user
+from hushrec.simulation.tasks import LIKED, Candidates
 
 SPLITS = {"ml-100k": 3, "ml-1m": 1, "netflix-10k": 1}
 QUALITIES, TASTES = (0.0, 0.5, 1.0), (1.0, 1.5, 2.0)
@@ -31,7 +31,7 @@ def compare(data: str, split: int) -> dict[str, dict[str, float]]:
     """Metrics at 10 of every pair of weights, and of the most popular items by exact counts."""
     settings = Settings(protocol="masked", epsilon=8.0, split_seed=split)
     task = settings.make_task(load(data)).validation(split)
-    engine = train_all_rounds(settings.chosen_engine, task_problem(task, settings))
+    engine = train_all_rounds(task, settings)
     predictor, own, among = engine.predictor(), task.profiles, Candidates(task.ratings)
     people = np.sort(np.random.default_rng(split).permutation(task.ratings.n_users)[:MOST_PEOPLE])
     row_of = {int(user): row for row, user in enumerate(people)}

@@ -1,12 +1,13 @@
-"""Which plan, and which clip of curvature blocks: the runs that chose both constants of `protocols/masked/plan.py`.
+"""Which plan, and which clip of curvature blocks: the runs that chose both constants of `protocols/masked/gp/plan.py`.
 
     python experiments/masked_plan.py [--part plans] [--part "curvature clips"] [--part "without noise"] [--part counts]
         [--part "factor columns"]
 
-RMSE on validation parts of the training data, never on a test part: `LARGE_FLEET`, from which devices · μ² on the plan
-has audience and factor columns, `FEWEST_FOR_COLUMNS`, the same for the number of devices alone, `CURVATURE_CLIP`;
-the share of counts where there are few devices, which decides what their lists are worth (NDCG@10 beside it); and the
-number of factor columns on both sides of `VAST_FLEET`. Kept as experiments/records/masked-plan.json, part by part.
+RMSE on validation parts of the training data, never on a test part: `LARGE_FLEET`, `MEDIUM_FLEET` and
+`SHORT_CATALOGUE`, from which devices · μ² and devices · μ per item on the plan has audience and factor columns;
+`FEWEST_FOR_COLUMNS`, the same for the number of devices alone; `CURVATURE_CLIP`; the share of counts where there are
+few devices, which decides what their lists are worth (NDCG@10 beside it); and the number of factor columns on both
+sides of `VAST_FLEET`. Kept as experiments/records/masked-plan.json, part by part.
 """
 
 import argparse
@@ -19,20 +20,25 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-from changed import Case, nothing, replanned
+from changed import Case, nothing, replanned, train_all_rounds
 
 from hushrec.budget.gaussian import run_mu
 from hushrec.data.sources import load
-from hushrec.engines import train_all_rounds
-from hushrec.protocols.masked import plan
-from hushrec.simulation.run import task_problem
+from hushrec.protocols.masked.gp import plan
 from hushrec.simulation.settings import Settings
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 from people import choose_people
 
-PLANS = {"small": math.inf, "large": 0.0}  # what LARGE_FLEET makes of any fleet
-BUDGETS = {"ml-100k": (4.0, 8.0, 16.0), "netflix-10k": (1.0, 2.0, 4.0), "ml-1m": (2.0, 4.0)}
+PLANS = {"small": math.inf, "large": 0.0}  # LARGE_FLEET and MEDIUM_FLEET with which every fleet has this plan
+BUDGETS = {"ml-100k": (4.0, 8.0, 10.0, 12.0, 16.0), "netflix-10k": (0.5, 1.0, 2.0, 4.0), "ml-1m": (1.0, 2.0, 3.0, 4.0)}
+MADE_UP = {  # users, items and ratings of generated sets: few ratings per person, and few items
+    "synthetic:users=400,items=60,ratings=10000": (1.0, 4.0, 8.0),
+    "synthetic:users=1000,items=100,ratings=30000": (0.5, 1.0, 4.0, 8.0),
+    "synthetic:users=5000,items=40,ratings=50000": (0.5, 1.0, 4.0, 8.0),
+    "synthetic:users=3000,items=400,ratings=60000": (0.5, 1.0, 2.0, 4.0, 8.0),
+    "synthetic:users=5000,items=2000,ratings=100000": (2.0, 4.0, 8.0),
+}
 CLIPS, CLIP_BUDGETS = (7.0, 20.0, 60.0), (1.0, 8.0)
 SIZES = {"ml-100k": (25, 50, 100, 200, 400, 943), "ml-1m": (100, 200, 400)}
 FEW, SHARES, DRAWS = (25, 50, 100, 200, 400, 800), (0.19, 0.3, 0.4, 0.5), 3
@@ -47,21 +53,30 @@ def error(ratings: Any, splits: int, epsilon: float) -> float:
     for split in range(splits):
         settings = Settings(protocol="masked", epsilon=epsilon, split_seed=split, seed=split)
         task = settings.make_task(ratings).validation(split)
-        engine = train_all_rounds("cpu", task_problem(task, settings))
+        engine = train_all_rounds(task, settings)
         found.append(task.metrics(engine.predictor())["rmse"])
     return round(float(np.mean(found)), 4)
+
+
+def bias_error(ratings: Any, splits: int) -> float:
+    """Mean RMSE of the bias model, which is not private, on the same parts."""
+    tasks = [Case(ratings, math.inf, split).task() for split in range(splits)]
+    return round(float(np.mean([task.baselines()["bias"]["rmse"] for task in tasks])), 4)
 
 
 def compare_plans() -> dict[str, Any]:
     """Both plans at the budgets between which the better one changes, on every set."""
     found = {}
-    for data, epsilons in BUDGETS.items():
+    for data, epsilons in (BUDGETS | MADE_UP).items():
         ratings = load(data)
         for epsilon in epsilons:
-            row: dict[str, float] = {"strength": round(plan.fleet_strength(ratings.n_users, run_mu(epsilon, 1e-6)))}
+            per_item = ratings.n_users * run_mu(epsilon, 1e-6) / ratings.n_items
+            strength = round(plan.fleet_strength(ratings.n_users, run_mu(epsilon, 1e-6)))
+            row: dict[str, float] = {"strength": strength, "devices · μ per item": round(per_item, 2)}
             for name, threshold in PLANS.items():
-                with patch.object(plan, "LARGE_FLEET", threshold):
-                    row[name] = error(ratings, SPLITS[data], epsilon)
+                with patch.multiple(plan, LARGE_FLEET=threshold, MEDIUM_FLEET=threshold):
+                    row[name] = error(ratings, SPLITS.get(data, 2), epsilon)
+            row["bias"] = bias_error(ratings, SPLITS.get(data, 2))
             found[f"{data}, epsilon {epsilon:g}"] = row
             print(data, epsilon, row, flush=True)
     return found

@@ -20,7 +20,7 @@ from changed import RECORDS, Case, Change, replanned
 
 from hushrec.budget.gaussian import run_mu
 from hushrec.data.sources import load
-from hushrec.protocols.masked import plan
+from hushrec.protocols.masked.gp import plan
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 from people import choose_people
@@ -48,7 +48,7 @@ def measured(case: Case) -> dict[str, float]:
     found = {"popular, exact counts": case.task().baselines()["popularity"]["ndcg_at_10"]}
     task, predictor = case.run(with_counts_share(devices, case.epsilon, WHOLE))
     released = task.released_baselines(predictor.released_support())
-    found["popular, the whole ε for counts"] = released["private_popularity"]["ndcg_at_10"]
+    found["popular, the whole ε for counts"] = released["private_popularity"].metrics["ndcg_at_10"]
     for share in SHARES:
         task, predictor = case.run(with_counts_share(devices, case.epsilon, share))
         found[f"gp, {share:g}"] = task.list_metrics(predictor)["ndcg_at_10"]

@@ -23,7 +23,8 @@ from stacking import stacked_error
 from hushrec.data.sources import load
 from hushrec.models import item_columns
 from hushrec.models.gaussian_process import ItemTable
-from hushrec.protocols.masked import plan, posteriors, server
+from hushrec.protocols.masked import posteriors
+from hushrec.protocols.masked.gp import plan, server
 from hushrec.protocols.masked.plan import AUDIENCE, BIAS, FACTORS, Block, curvature_of
 
 RECORD = RECORDS / "masked-tried.json"
@@ -72,7 +73,7 @@ def genre_pairs(where: str) -> Change:
         found = usual(n_items, titles, attributes)
         pairs = [
             own[:, [a]] * own[:, [b]]
-            for own in item_columns._flags(attributes)
+            for own in ([] if attributes is None else item_columns._flags(attributes))
             for a in range(own.shape[1])
             for b in range(a)
             if own[:, a] @ own[:, b] >= FEWEST_OF_A_PAIR

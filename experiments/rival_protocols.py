@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from hushrec.arrays import FloatArray, IntArray
+from hushrec.arrays import BoolArray, FloatArray, IntArray
 from hushrec.audit.findings import EXACT, Finding, Subject
 from hushrec.audit.judge import abs_cosines, judge_existence
 from hushrec.audit.masked.sums import watch
-from hushrec.audit.masked.watched import owners
 from hushrec.audit.observed_run import Truth, rating_matrix
-from hushrec.audit.statistics import BoolArray, log_odds, mean_interval
+from hushrec.audit.statistics import log_odds
 from hushrec.simulation.tasks import RatingTask
 from hushrec.simulation.training_problem import AnyProblem, make_problem
 
@@ -68,8 +67,8 @@ class Scene:
         """Two arrays `(n_users, n_items)`: the ratings, with 0 for unrated items, and a 1 for each rated item."""
         shape = self.problem.n_users, self.problem.n_items
         ratings, there = np.zeros(shape), np.zeros(shape)
-        ratings[owners(self.problem), self.problem.items] = self.problem.values
-        there[owners(self.problem), self.problem.items] = 1.0
+        ratings[self.problem.rating_users, self.problem.items] = self.problem.values
+        there[self.problem.rating_users, self.problem.items] = 1.0
         return ratings, there
 
 
@@ -218,9 +217,9 @@ def public_group_error(scene: Scene) -> float:
     problem = scene.problem
     people = np.setdiff1d(np.flatnonzero(problem.rated_counts > 0), scene.victims)
     public = np.sort(scene.rng.permutation(people)[: int(PUBLIC_SHARE * problem.n_users)])
-    kept = np.isin(owners(problem), public)
+    kept = np.isin(problem.rating_users, public)
     group = make_problem(
-        np.searchsorted(public, owners(problem)[kept]),
+        np.searchsorted(public, problem.rating_users[kept]),
         problem.items[kept],
         problem.values[kept],
         n_users=len(public),
@@ -296,13 +295,7 @@ def _values(rival: Rival, guess: Guess, truth: Truth, scene: Scene) -> list[Find
     pairs = list(zip(guess.ratings, truth.ratings, truth.rated, strict=True))
     shares = np.array([np.mean(np.abs(own[row] - actual[row]) < 0.5) for own, actual, row in pairs])
     chance = np.mean([np.max(np.bincount(actual[row].astype(int))) / row.sum() for _, actual, row in pairs])
-    interval = mean_interval(shares, rng=scene.rng)
-    return [
-        Finding(
-            protocol=rival.label, name=rival.simulated, target="value", metric=EXACT, value=float(shares.mean()),
-            interval=interval, chance=float(chance), claim="–",
-        )
-    ]  # fmt: skip
+    return [Subject(rival.label, rival.simulated, "value", "–").mean(EXACT, shares, chance, rng=scene.rng)]
 
 
 def _taste(rival: Rival, guess: Guess, scene: Scene) -> list[Finding]:
@@ -310,10 +303,5 @@ def _taste(rival: Rival, guess: Guess, scene: Scene) -> list[Finding]:
         return []
     cosines = abs_cosines(guess.taste, guess.true_taste)
     chance = abs_cosines(np.roll(guess.true_taste, 1, axis=0), guess.true_taste).mean()
-    return [
-        Finding(
-            protocol=rival.label, name=rival.simulated, target="model", metric="mean_abs_cosine",
-            value=float(cosines.mean()), interval=mean_interval(cosines, rng=scene.rng), chance=float(chance),
-            claim="–",
-        )
-    ]  # fmt: skip
+    subject = Subject(rival.label, rival.simulated, "model", "–")
+    return [subject.mean("mean_abs_cosine", cosines, chance, rng=scene.rng)]

@@ -1,4 +1,4 @@
-"""What the protocols of the paper's Table 1 would show on ML-100K; written to `records/audit/ml-100k-rivals.json`.
+"""Attack the simulated protocols of the paper's Table 1 on ML-100K; write `records/audit/ml-100k-rivals.json`.
 
 python experiments/rivals.py [--data-dir DIR]
 """
@@ -19,15 +19,14 @@ PEOPLE = 100
 
 
 def make_scene(ratings, n_victims: int = PEOPLE, seed: int = 0) -> Scene:
-    """The training part of split 0, and who is attacked."""
+    """Return the training part of split 0, the people to attack, and the popularity of items among all others."""
     settings = Settings(protocol="masked", model="gp", epsilon=float("inf"), seed=seed)
     task = settings.make_task(ratings)
     problem = task_problem(task, settings)
     rng = np.random.default_rng([seed, 11])
     chosen = rng.permutation(np.flatnonzero(problem.rated_counts > 1))
     victims, others = np.sort(chosen[:n_victims]), chosen[n_victims:]
-    owner = np.repeat(np.arange(problem.n_users), problem.rated_counts)
-    kept = np.isin(owner, others)
+    kept = np.isin(problem.rating_users, others)
     popularity = np.bincount(problem.items[kept], minlength=problem.n_items) / len(others)
     return Scene(task, problem, victims, popularity, rng)
 

@@ -1,4 +1,4 @@
-"""Servers that are really struck, and devices whose answers are recorded: what every test of faults compares with."""
+"""Real servers that are killed or run out of disk, and devices whose reports are recorded to compare two runs."""
 
 import asyncio
 import json
@@ -77,25 +77,25 @@ class Zygote:
 
 
 class Databases:
-    """Where servers keep their runs: here in SQLite files, one in the folder of each server."""
+    """Where servers store their runs: here a SQLite file in the folder of each server."""
 
     def address(self, folder: Path) -> str:
         return f"sqlite:///{folder / 'server.sqlite'}"
 
     def copy(self, base: Path, folder: Path) -> None:
-        """The run of `base`, for another server in `folder`."""
+        """Copy the run of `base` for another server in `folder`."""
         shutil.copytree(base, folder)
 
     def is_free(self, folder: Path) -> bool:
-        """Whether nobody holds the database any more; a killed process holds no file."""
+        """Return whether no process uses the database any more; a killed process holds no file."""
         return True
 
     def files(self, folder: Path) -> dict[str, bytes]:
-        """The content of every file of a server's database and folder, by path."""
+        """Return the content of every file of a server's database and folder, by path."""
         return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
     def final_state(self, folder: Path) -> tuple[bytes, list[tuple[int, int]]]:
-        """The item vectors as they are in the database, and how many answers each closed round had."""
+        """Return the item vectors in the database, and the number of reports of each closed round."""
         engine = sa.create_engine(self.address(folder).replace("postgresql:", "postgresql+psycopg:"))
         with engine.connect() as connection:
             state = connection.execute(sa.select(schema.run.c.state)).scalar_one()
@@ -121,8 +121,8 @@ class ServerProcess:
         self._port = ExitStack()
         self.port = self._port.enter_context(held_port(host))
         self.pid = 0
-        self.refused = 0  # answers that were told to come back
-        self.cut_off = 0  # answers on their way, or acknowledgements, that a strike hit
+        self.refused = 0  # reports refused with Retry-After
+        self.cut_off = 0  # requests or replies that a fault interrupted
 
     @property
     def url(self) -> str:
@@ -145,12 +145,12 @@ class ServerProcess:
         assert self.zygote.ask(reap=self.pid)["status"] == -signal.SIGKILL
 
     def fill_disk(self) -> None:
-        """From now on the operating system refuses every byte that this process wants to write to a file."""
+        """Make the operating system refuse every byte that this process writes to a file."""
         self._refused_before = self.refused
         resource.prlimit(self.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
 
     def empty_disk_after_a_refusal(self) -> None:
-        """It takes bytes again once an answer was refused for it."""
+        """Allow writes again once a report was refused because of them."""
         wait_for(lambda: self.refused > self._refused_before)
         self._empty_disk()
 
@@ -167,13 +167,13 @@ class ServerProcess:
         self.zygote.ask(reap=self.pid)
 
     def close(self) -> None:
-        """Gives the port back."""
+        """Release the port."""
         self._port.close()
 
 
 @dataclass(frozen=True)
 class Strike:
-    """What is done to a server, and how it ends."""
+    """A fault of a server, and how it ends."""
 
     begin: Callable[[ServerProcess], None]
     end: Callable[[ServerProcess], None]
@@ -185,7 +185,7 @@ FULL_DISK_UNTIL_HEARD = Strike(ServerProcess.fill_disk, ServerProcess.empty_disk
 
 
 class Recorded:
-    """Devices whose answers to every round are known beforehand, so that two runs can be compared bit for bit."""
+    """Devices whose reports of every round are made beforehand, so that two runs can be compared bit for bit."""
 
     def __init__(self, count: int, run_id: str) -> None:
         self.keys = [DeviceKey.generate() for _ in range(count)]
@@ -218,7 +218,7 @@ class Recorded:
 async def send_until_acknowledged(
     http: httpx.AsyncClient, server: ServerProcess, recorded: Recorded, number: int, round_number: int
 ) -> None:
-    """Sends the recorded bytes until the server has them, or the round is over with them."""
+    """Send the recorded bytes until the server has stored them, or the round has ended with them."""
     body = recorded.body(number, round_number)
     while True:
         try:
@@ -239,7 +239,7 @@ async def send_until_acknowledged(
 
 
 async def strike_after(seconds: float, strike: Strike, server: ServerProcess) -> None:
-    """Strikes, and ends it."""
+    """Begin a fault after a delay, and end it."""
     await asyncio.sleep(seconds)
     await asyncio.to_thread(strike.begin, server)
     await asyncio.to_thread(strike.end, server)
@@ -248,9 +248,9 @@ async def strike_after(seconds: float, strike: Strike, server: ServerProcess) ->
 async def play_recorded(
     server: ServerProcess, recorded: Recorded, rounds: int, moments: list[float], strike: Strike
 ) -> int:
-    """All devices answer all rounds; the server is struck in the n-th round after `moments[n]` seconds, if set.
+    """Let all devices report in all rounds; the fault of round n begins after `moments[n]` seconds, if set.
 
-    At zero it is struck before the first answer is sent.
+    At zero it begins before the first report is sent.
     """
     n_strikes = 0
     limits = httpx.Limits(max_connections=len(recorded.keys))
@@ -274,7 +274,7 @@ async def play_recorded(
 
 
 async def wait_for_round(http: httpx.AsyncClient, round_number: int) -> None:
-    """Returns when that round is open."""
+    """Return when that round is open."""
     async with asyncio.timeout(PATIENCE):
         while True:
             try:
@@ -289,7 +289,7 @@ async def wait_for_round(http: httpx.AsyncClient, round_number: int) -> None:
 def set_up_recorded(
     zygote: Zygote, folder: Path, n_devices: int, databases: Databases | None = None
 ) -> tuple[Path, Recorded]:
-    """A database with enrolled devices and an open round, to be copied for each run."""
+    """Return a database with enrolled devices and an open round, which is copied for each run."""
     (folder / "items.csv").write_text("id,title\n" + "".join(f"{n},Item {n}\n" for n in range(N_ITEMS)))
     (folder / "config.toml").write_text(CONFIG.format(n_devices=n_devices))
     base = folder / "base"
@@ -316,7 +316,7 @@ def strike_and_compare(
     share: float = 1.0,
     databases: Databases | None = None,
 ) -> dict[str, int]:
-    """The same recorded reports twice, once with the server struck at random moments; both must end alike."""
+    """Run the same recorded reports twice, once with faults of the server at random moments; both must end equal."""
     databases = databases or Databases()
     base, recorded = set_up_recorded(zygote, folder, n_devices, databases)
     rng = random.Random(rounds)

@@ -47,11 +47,11 @@ class Honest:
         return [position for position in range(DEVICES) if position != self.own]
 
     def announce(self, round_number: int = 1, attempt: int = 1, **changes: Any) -> Announcement:
-        """An announcement with the server's own signature; `changes` are its digests, or another key."""
+        """An announcement with the server's own signature; `changes` are its digests, another key, or a probe."""
         true = self.messages["keys"]
         digests = {"terms_digest": true.terms_digest, "table_digest": true.table_digest, **changes}
         key = digests.pop("key", self.key)
-        return announce(key, RUN_ID, round_number, attempt, digests["terms_digest"], digests["table_digest"])
+        return announce(key, RUN_ID, round_number, attempt, **digests)
 
     def consents(self, survivors: list[int]) -> dict[int, bytes]:
         """Everybody's signature of this list of survivors."""

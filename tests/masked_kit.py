@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from service_kit import Live, live_server, wait_for
+from service_kit import ROUND_WAIT, Live, live_server, wait_for
 from test_masked_run import device_sum
 
 from hushrec import Device, wire
@@ -36,7 +36,7 @@ PHASES = ("keys", "shares", "table", "consent", "unmask")
 def masked_settings(devices: int, **changes: Any) -> Settings:
     """A run of so many devices of which four in five must survive; phases close when everybody has reported."""
     terms = {"protocol": "masked", "expected_devices": devices, "survivors": 0.8, **changes.pop("terms", {})}
-    rounds = {"quorum": 1.0, "min_devices": devices, "deadline_seconds": 60, **changes.pop("rounds", {})}
+    rounds = {"early_fraction": 1.0, "min_devices": devices, "deadline_seconds": 60, **changes.pop("rounds", {})}
     return Settings.model_validate({"open_enrolment": True, "terms": terms, "rounds": rounds, **changes})
 
 
@@ -79,11 +79,11 @@ def joined(
         yield live, devices
 
 
-def take_part(devices: list[Device], until: Any) -> None:
-    """Every device in a thread of its own, until something holds."""
+def take_part(devices: list[Device], until: Any, wait: float = 1.0) -> None:
+    """Every device in a thread of its own, until something holds; a request waits so many seconds for a message."""
 
     def run(device: Device) -> None:
-        while not until() and device.step(wait=1.0) != "run over":
+        while not until() and device.step(wait=wait) != "run over":
             pass
 
     threads = [threading.Thread(target=run, args=(device,)) for device in devices]
@@ -96,7 +96,7 @@ def take_part(devices: list[Device], until: Any) -> None:
 def report(live: Live, devices: list[Device], phase: str, round_number: int = 1, attempt: int = 1) -> None:
     """Let these devices report in a phase, when it is open."""
     wait_for_phase(live, Address(round_number, attempt, phase))
-    assert [device.step(wait=5) for device in devices] == ["reported"] * len(devices)
+    assert [device.step(wait=ROUND_WAIT) for device in devices] == ["reported"] * len(devices)
 
 
 def wait_for_phase(live: Live, place: Address) -> None:
@@ -135,8 +135,8 @@ def seed_devices(patch: pytest.MonkeyPatch, devices: list[Device]) -> None:
     numbers = {device._store.folder: number for number, device in enumerate(devices)}
     make_client = Session.make_client
 
-    def make_seeded(session: Session) -> Client:
-        client = make_client(session)
+    def make_seeded(session: Session, *given: Any) -> Client:
+        client = make_client(session, *given)
         client._randomness = SeededRandomness(SEED, numbers[session.store.folder])
         return client
 

@@ -1,6 +1,9 @@
 """Small problems, clients and servers that several tests build on."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -8,7 +11,7 @@ from hushrec.budget.ledger import Ledger
 from hushrec.client import Client
 from hushrec.messages import Address
 from hushrec.models.mf import MatrixFactorization
-from hushrec.protocols.gradient.device import Draws, permanent_from
+from hushrec.protocols.gradient.device import Draws, _DeviceRound, permanent_from
 from hushrec.protocols.gradient.messages import REPORT, GradientReport, ItemVectors, Terms
 from hushrec.protocols.gradient.protocols import GradientProtocol, Sdcf
 from hushrec.protocols.gradient.selection import PermanentChoice
@@ -53,7 +56,7 @@ def make_announcement(round_number: int = 1, **changes: Any) -> ItemVectors:
 
 def statement_of(client: Client) -> dict[str, Any]:
     """What the device shows its person about the budget spent."""
-    return client._protocol.ledger_statement(client.ledger)
+    return client._protocol.ledger_statement(client.ledger).to_dict()
 
 
 def make_client(
@@ -76,8 +79,22 @@ def make_server(clients: tuple[int | str, ...] = (0, 1, 2), **changes: Any) -> S
 
 
 def report_on(client: Client, announcement: ItemVectors, draws: Draws | None = None) -> GradientReport:
-    """What a client reports on an announcement."""
-    return client.report(Address(announcement.round_number, 1, REPORT), announcement, draws)
+    """What a client reports on an announcement, with these draws instead of its own if they are given."""
+    with nullcontext() if draws is None else patch.object(_DeviceRound, "_draw", lambda *_: draws):
+        return client.report(Address(announcement.round_number, 1, REPORT), announcement)
+
+
+@contextmanager
+def recorded_draws() -> Iterator[dict[int, Draws]]:
+    """The draws of the last report of each simulated user, filled while the context is open."""
+    drawn, honest = {}, _DeviceRound._draw
+
+    def draw(device: _DeviceRound, *given: Any) -> Draws:
+        made = drawn[device._private.randomness._user] = honest(device, *given)
+        return made
+
+    with patch.object(_DeviceRound, "_draw", draw):
+        yield drawn
 
 
 def user_vector(client: Client) -> np.ndarray:

@@ -82,7 +82,9 @@ def attempt() -> dict[str, Any]:
             "terms_digest": word("terms").hex(),
             "table_digest": word("table").hex(),
             "signature": announced.signature.hex(),
+            "probe": False,
         },
+        "probe_signature": announce(SERVER, RUN_ID, 1, 1, word("terms"), word("table"), probe=True).signature.hex(),
         "announcement_digest": announcement.hex(),
         "rules": vars(RULES),
         "devices": [

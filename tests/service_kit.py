@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import httpx
 import numpy as np
@@ -22,11 +23,10 @@ from hushrec.device.device import Device
 from hushrec.messages import Enrolment, Envelope
 from hushrec.protocols.gradient.messages import REPORT, GradientReport
 from hushrec.service import certificates, serving
-from hushrec.service.app import make_app
 from hushrec.service.monitor import Monitor
 from hushrec.service.rounds import Rounds
 from hushrec.service.settings import Settings
-from hushrec.service.setup import Items, prepare_run
+from hushrec.service.setup import Items, prepare_run, stored_number
 from hushrec.service.storage import Storage
 from hushrec.signing import DeviceKey, Request, device_id_of, header_of
 
@@ -45,7 +45,7 @@ OPEN_SOCKETS = [
 def small_settings(**changes: Any) -> Settings:
     """Few factors and rounds, open enrolment, generous limits; `changes` name tables or fields."""
     terms = {"protocol": "sdcf", "factors": 4, "rounds": 6, "expected_devices": 50} | changes.pop("terms", {})
-    rounds = {"min_devices": 2, "quorum": 1.0} | changes.pop("rounds", {})
+    rounds = {"min_devices": 2, "early_fraction": 1.0} | changes.pop("rounds", {})
     limits = {"requests_per_second": 1000, "burst": 1000} | changes.pop("limits", {})
     return Settings.model_validate(
         {"open_enrolment": True, **changes, "terms": terms, "rounds": rounds, "limits": limits}
@@ -65,15 +65,22 @@ class Live:
     thread: threading.Thread
 
     def count(self, name: str, **labels: str) -> int:
-        """The value of one counter of the metrics, for example `count("reports", kind="stored")`."""
+        """Return the value of one counter of the metrics, for example `count("reports", kind="stored")`."""
         return int(self.monitor._series.get_sample_value(f"hushrec_{name}_total", labels) or 0)
 
     def admin(self, method: str, path: str, **arguments: Any) -> Any:
-        """A call of the admin's."""
+        """Send a request with the admin token; return the reply."""
         headers = {"Authorization": f"Bearer {self.admin_token}"}
         verify: Any = True if self.ca is None else ssl.create_default_context(cafile=self.ca)
         with httpx.Client(base_url=self.url, headers=headers, verify=verify, timeout=PATIENCE) as http:
             return http.request(method, path, **arguments)
+
+
+def prepare_known_run(storage: Storage, settings: Settings, items: Items) -> str | None:
+    """`prepare_run`, but the first run of a database has the id `RUN_ID`."""
+    is_first = stored_number(storage) is None
+    with patch("secrets.token_hex", return_value=RUN_ID) if is_first else contextlib.nullcontext():
+        return prepare_run(storage, settings.terms, items)
 
 
 @contextlib.contextmanager
@@ -92,21 +99,15 @@ def live_server(
     items: Items | None = None,
     **clocks: Any,
 ) -> Iterator[Live]:
-    """Serves until the block ends."""
+    """Run a server until the block ends."""
     settings = small_settings() if settings is None else settings
     ids = [f"item-{n}" for n in range(n_items)] if ids is None else ids
     storage = Storage(database or f"sqlite:///{folder / 'server.sqlite'}")
     items = items or Items(ids, titles or [name.title() for name in ids], attributes)
-    token = prepare_run(storage, settings.terms, items, run_id=RUN_ID)
-    monitor = Monitor()
-    rounds = Rounds(storage, settings, monitor, **clocks)
+    token = prepare_known_run(storage, settings, items)
+    rounds = Rounds(storage, settings, **clocks)
     authority, *certificate = certificates.self_signed(folder, ["127.0.0.1"]) if tls else (None,)
-    server = serving.make_server(
-        make_app(storage, rounds, monitor, settings.limits),
-        rounds,
-        (certificate[0], certificate[1]) if tls else None,
-        head_seconds=settings.limits.body_seconds,
-    )
+    server = serving.make_server(rounds, (certificate[0], certificate[1]) if tls else None)
     server.config.timeout_graceful_shutdown = 1
     listening = serving.bind("127.0.0.1", port)
     thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
@@ -116,7 +117,7 @@ def live_server(
         time.sleep(0.005)
     url = f"{'https' if tls else 'http'}://127.0.0.1:{listening.getsockname()[1]}"
     try:
-        yield Live(url, rounds, storage, monitor, token or admin_token, authority, thread)
+        yield Live(url, rounds, storage, rounds.monitor, token or admin_token, authority, thread)
     finally:
         server.should_exit = True
         thread.join(timeout=PATIENCE)
@@ -125,7 +126,7 @@ def live_server(
 
 
 def new_device(folder: Path, *, seed: int = 0, n_ratings: int = 12, **budgets: Any) -> Device:
-    """A device that rated a few items of the kit's catalogue."""
+    """Return a device that has rated a few items of the kit's catalogue."""
     rng = np.random.default_rng(seed)
     device = Device.create(folder, **budgets)
     items = rng.choice(N_ITEMS, size=n_ratings, replace=False)
@@ -134,7 +135,7 @@ def new_device(folder: Path, *, seed: int = 0, n_ratings: int = 12, **budgets: A
 
 
 def play(devices: list[Device], *, seconds: float = 5 * PATIENCE) -> list[int]:
-    """All devices answer until the run is over; returns how many rounds each answered."""
+    """Let all devices report until the run is over; return in how many rounds each has reported."""
     answered, over = [0] * len(devices), [False] * len(devices)
     until = time.monotonic() + seconds
     while not all(over):
@@ -148,7 +149,7 @@ def play(devices: list[Device], *, seconds: float = 5 * PATIENCE) -> list[int]:
 
 
 class RawDevice:
-    """A device reduced to a key: says whatever a test wants, signed as a test wants."""
+    """A key without a store: sends any request that a test makes, with any signature."""
 
     def __init__(self, live: Live, *, enrol: bool = True) -> None:
         self.live = live
@@ -166,7 +167,7 @@ class RawDevice:
         return header_of(self.key.sign(request, **fields))
 
     def send(self, method: str, target: str, body: bytes = b"", **changes: Any) -> httpx.Response:
-        """A request with its proper signature, unless `changes` say otherwise."""
+        """Send a request with its valid signature, unless `changes` say otherwise."""
         header = changes.pop("header", None) or self.sign(Request(method, target, body), **changes)
         return self.http.request(method, target, content=body or None, headers={"Authorization": header})
 
@@ -181,19 +182,19 @@ class RawDevice:
 
 
 def get(url: str, **arguments: Any) -> httpx.Response:
-    """A public page or call."""
+    """Send a GET request without a signature; return the reply."""
     return httpx.get(url, timeout=PATIENCE, **arguments)
 
 
 def put_server(device: Device, address: str) -> None:
-    """The server of a device has moved."""
+    """Change the address of a device's server in its store, as if the server had moved."""
     with device._store.change():
         device._store.put_json("server", {"address": address, "ca": None})
 
 
 @contextlib.contextmanager
 def held_port(host: str = "127.0.0.1") -> Iterator[int]:
-    """A port for servers that come and go: bound all the time, so that nobody else gets it, and nobody listens."""
+    """Yield a port for servers that are restarted: it stays bound, so that no other process takes it."""
     with socket.socket() as held:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.bind((host, 0))
@@ -216,7 +217,7 @@ def make_body(
 
 
 def wait_for(condition: Callable[[], bool], *, seconds: float = PATIENCE) -> None:
-    """Returns when the condition holds."""
+    """Return when the condition holds."""
     until = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < until, "what the test waits for did not happen"
@@ -224,7 +225,7 @@ def wait_for(condition: Callable[[], bool], *, seconds: float = PATIENCE) -> Non
 
 
 def keep_record(name: str, done: Mapping[str, Any]) -> None:
-    """Writes what a long run has shown into the folder that HUSHREC_SOAK_RECORDS names, if it does."""
+    """Write the results of a long test into the folder HUSHREC_SOAK_RECORDS, if that is set."""
     folder = os.environ.get("HUSHREC_SOAK_RECORDS")
     if folder:
         (Path(folder) / f"{name}.json").write_text(json.dumps({"command": "make soak", **done}, indent=1) + "\n")

@@ -33,7 +33,7 @@ from hushrec.audit.observation import Observation
 from hushrec.audit.observed_run import record
 from hushrec.audit.rank_one import trace
 from hushrec.audit.rating_levels import RatingLevels
-from hushrec.audit.run import STEPS, Bench, audit, settings_for
+from hushrec.audit.run import STEPS, Bench, audit, settings_for, silent
 from hushrec.audit.selection_rounds import ROUNDS, selection_curve
 from hushrec.cli.audit import side_by_side
 from hushrec.data.named import load_people
@@ -41,6 +41,8 @@ from hushrec.data.ratings import Ratings, Scale
 from hushrec.data.synthetic import synthetic
 from hushrec.engines.reference import ReferenceEngine
 from hushrec.errors import Diverged, ParameterError, RunError
+from hushrec.models.bpr import PairwiseRanking
+from hushrec.models.mf import MatrixFactorization
 from hushrec.protocols.gradient.messages import GradientReport, ItemVectors, Terms
 from hushrec.protocols.gradient.protocols import Isgld, Plain, Sdcf
 from hushrec.protocols.gradient.selection import Selection
@@ -76,7 +78,10 @@ def test_an_observation_leads_to_messages_and_public_tables_alone(model, protoco
     observation = watched(model, protocol)[1]
     fresh = Observation(*(getattr(observation, entry.name) for entry in fields(observation)))
     ours = {type(found) for found in reachable(fresh) if type(found).__module__.startswith("hushrec")}
-    assert ours <= {Observation, RatingLevels, ItemVectors, Terms, GradientReport, Plain, Isgld, Sdcf, Selection}
+    models = {MatrixFactorization, PairwiseRanking}
+    assert (
+        ours <= {Observation, RatingLevels, ItemVectors, Terms, GradientReport, Plain, Isgld, Sdcf, Selection} | models
+    )
     arrays = [found for found in reachable(fresh) if isinstance(found, np.ndarray) and found.dtype.kind == "f"]
     width = fresh.announcements[0].item_vectors.shape[1]
     shapes = {array.shape[1] for array in arrays if array.ndim == 2}
@@ -87,9 +92,9 @@ def test_an_observation_leads_to_messages_and_public_tables_alone(model, protoco
 ATTACKERS_MAY = {
     "arrays", "audit.rating_levels",
     "audit.attacks", "audit.sample", "audit.error_laws", "audit.observation", "audit.own_steps", "audit.partners",
-    "audit.rank_one",
-    "audit.rating_grid", "audit.selection", "audit.statistics", "budget.calibrate", "errors", "messages", "protocols",
-    "randomness", "scale",
+    "audit.machines", "audit.rank_one",
+    "audit.rating_grid", "audit.selection", "audit.statistics", "budget.calibrate", "errors", "messages", "models",
+    "protocols", "randomness", "scale",
 }  # fmt: skip
 ATTACKERS = [
     *sorted((AUDIT / "attacks").glob("*.py")),
@@ -98,6 +103,8 @@ ATTACKERS = [
         for name in (
             "sample",
             "error_laws",
+            "machines",
+            "marking",
             "observation",
             "own_steps",
             "partners",
@@ -284,7 +291,7 @@ def test_who_comes_back_was_away_before(rounds, before, after, monkeypatch):
     scores = LinkEnrolments.scores
     monkeypatch.setattr(LinkEnrolments, "scores", lambda self, *both: seen.append(both) or scores(self, *both))
     data = synthetic(n_users=16, n_items=20, n_ratings=140, seed=2)
-    bench = Bench(data, settings_for(["plain"], model="mf", rounds=rounds, factors=3)[0], 4, None, None, print)
+    bench = Bench((data, settings_for(["plain"], model="mf", rounds=rounds, factors=3)[0], 4, None, None), print)
     observation = record(bench.problem, bench.victims, bench.sample, bench.popularity)[0]
     assert {one.name for one in bench._linkage(observation)} == {LinkRounds().name, LinkEnrolments().name}
     numbers = [[one.round_number for one in part.announcements] for part in seen[0]]
@@ -370,7 +377,7 @@ def test_louder_noise_hides_the_vector_and_costs_accuracy():
     data = synthetic(n_users=60, n_items=80, n_ratings=2_000, seed=3)
     settings = settings_for(["plain"], model="mf", rounds=5, factors=4)[0]
     quiet, loud = sweeps.noise_curve(data, settings, (1.0, 300.0))
-    assert loud["rmse"] is None or loud["cosine, rank one, one upload"] < quiet["cosine, rank one, one upload"]
+    assert loud["rmse"] is None or loud["cosine, rank one, one report"] < quiet["cosine, rank one, one report"]
     assert quiet["rmse"] < 1.5
 
 
@@ -431,7 +438,7 @@ def test_half_of_few_people_are_attacked_unless_somebody_says_how_many():
 def test_an_audit_of_half_of_the_people_has_others_to_compare_with():
     """As many as are allowed are attacked; canaries and popularity are of the rest."""
     data = synthetic(n_users=60, n_items=40, n_ratings=900)
-    bench = Bench(data, settings_for(["plain"], model="mf", rounds=1)[0], 30, None, None, lambda *_: None)
+    bench = Bench((data, settings_for(["plain"], model="mf", rounds=1)[0], 30, None, None), silent)
     assert len(bench.victims) == 30
     assert len(bench.canaries.users) > 0
     assert 0 < bench.popularity.max() <= 1

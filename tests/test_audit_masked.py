@@ -10,6 +10,7 @@ import audit_suite as suite
 import numpy as np
 import pytest
 from command import run as run_command
+from scipy.sparse import csr_array
 
 from hushrec.audit.findings import TARGETS, Finding
 from hushrec.audit.masked import (
@@ -27,6 +28,7 @@ from hushrec.audit.masked import (
 from hushrec.audit.masked.crafted import aim_at, lengthen
 from hushrec.audit.masked.watched import Watched, without_profiles
 from hushrec.audit.rating_levels import WHOLE_STARS
+from hushrec.audit.statistics import auc, rate_at, with_labels
 from hushrec.budget.gaussian import epsilon_of_mu
 from hushrec.data.synthetic import synthetic
 from hushrec.protocols.masked.encoding import BlockCode, Table
@@ -100,7 +102,7 @@ def test_a_rating_is_read_by_hand() -> None:
     """Two levels, one number: 10 is nearer to 12 than to 4; the prior decides where noise is large."""
     code = BlockCode(1, 1.0, 16, 300, 16)
     block = sums.SeenBlock(1, watched("gp", 8.0).seen.blocks[0].block, code, np.zeros(1, np.int64), 1)
-    tables = [sums.PersonTables((np.array([0]),), (np.array([number]),)) for number in (4, 12)]
+    tables = [[csr_array(np.array([number]))] for number in (4, 12)]
     assert readings.read_rating([block], [np.array([10.0])], tables, np.array([0.5, 0.5])) == 1
     loud = block._replace(survivors=10_000)
     assert readings.read_rating([loud], [np.array([10.0])], tables, np.array([0.9, 0.1])) == 0
@@ -117,7 +119,7 @@ def test_levels_before_any_sum_are_those_of_other_people() -> None:
 
 def longest_scores(run: Watched, count: int = 2000, **more: float) -> trials.Scores:
     """The statistic of the longest tables in many runs."""
-    return trials.draw_scores(run.seen, run.victims_tables[run.longest], rng=run.draws(30), trials=count, **more)
+    return trials.draw_scores(run.seen, run.victims_tables[run.most_visible], rng=run.draws(30), trials=count, **more)
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -125,7 +127,7 @@ def test_the_distance_measured_is_the_distance_of_the_tables(model: str) -> None
     """μ of 2,000 runs agrees with ‖z‖/σ within 5 deviations, and is at most what is claimed."""
     run = watched(model, 8.0)
     measured, (low, high) = trials.measured_mu(longest_scores(run))
-    apart = trials.distance(run.seen, run.victims_tables[run.longest])
+    apart = trials.mu_between(run.seen, run.victims_tables[run.most_visible])
     assert abs(measured - apart) < 5 * (high - low) / 3.92
     assert apart <= run.budget["mu"] * (1 + 1e-9)
 
@@ -133,13 +135,15 @@ def test_the_distance_measured_is_the_distance_of_the_tables(model: str) -> None
 def test_crafted_tables_reach_the_claim_and_not_more() -> None:
     """Heavy weights make a profile as long as it may be; all weight on one item puts 1 and 5 stars two clips apart."""
     run = watched("gp", 8.0)
-    items, values = run.problem.profile(run.victims[run.longest])
+    items, values = run.problem.profile(run.victims[run.most_visible])
     heavy = run.seen.with_tables(lengthen)
-    apart = trials.distance(heavy, run.tables((items, values), heavy))
+    apart = trials.mu_between(heavy, run.tables((items, values), heavy))
     assert 0.9 * run.budget["mu"] < apart <= run.budget["mu"]
     aimed = run.seen.with_tables(lambda table: aim_at(table, int(items[0])))
     low, high = np.array([1.0, *values[1:]]), np.array([5.0, *values[1:]])
-    apart = trials.distance(aimed, run.tables((items, high), aimed).minus(run.tables((items, low), aimed)))
+    apart = trials.mu_between(
+        aimed, sums.difference_of(run.tables((items, high), aimed), run.tables((items, low), aimed))
+    )
     assert 1.5 * run.budget["mu"] < apart <= 2 * run.budget["mu"]
 
 
@@ -174,14 +178,15 @@ def test_without_noise_counting_rules_out_all_that_two_thousand_runs_can() -> No
     level = trials.ERROR / 2
     expected = math.log((level ** (1 / 1000) - 1e-6) / (1 - level ** (1 / 1000)))
     assert trials.epsilon_of_scores(scores, 1e-6) == pytest.approx(expected)
-    assert (scores.auc, scores.rate) == (1.0, 1.0)
+    cases = with_labels(*scores)
+    assert (auc(*cases), rate_at(*cases)) == (1.0, 1.0)
     assert trials.measured_mu(scores)[0] == math.inf
 
 
 def test_colluding_devices_and_differences_change_the_noise_as_they_should() -> None:
     """A quarter of the noise is twice the distance; two sums subtracted are √2 times as noisy (5 deviations)."""
     run = watched("gp", 8.0)
-    apart = trials.distance(run.seen, run.victims_tables[run.longest])
+    apart = trials.mu_between(run.seen, run.victims_tables[run.most_visible])
     for more, factor in (({"honest": 0.25}, 2.0), ({"sums": 2}, math.sqrt(0.5))):
         measured, (low, high) = trials.measured_mu(longest_scores(run, **more))
         assert abs(measured - factor * apart) < 5 * (high - low) / 3.92
@@ -387,7 +392,7 @@ def test_the_command_prints_what_was_attacked_and_found(monkeypatch: pytest.Monk
     assert {"budget", "metrics", "baselines", "people_with_a_rare_item"} <= run.keys()
     assert all(attack["claim"] for attack in record["attacks"])
     names = {attack["name"] for attack in record["attacks"]}
-    stands = {begin for one in suite.SUITE for begin in one.findings if one.attacks != ("a few uploads",)}
+    stands = {begin for one in suite.SUITE for begin in one.findings if one.attacks != ("a few reports",)}
     assert [begin for begin in stands if not any(name.startswith(begin) for name in names)] == []
     assert {attack["target"] for attack in record["attacks"]} == {*TARGETS} - {"person"}
 

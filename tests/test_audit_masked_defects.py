@@ -77,8 +77,7 @@ def tables_sent_twice(monkeypatch: Patch) -> None:
     tables = sums.SeenRun.tables
 
     def doubled(*given: object, **more: object) -> sums.PersonTables:
-        once = tables(*given, **more)  # type: ignore[arg-type]
-        return once._replace(integers=tuple(2 * integers for integers in once.integers))
+        return [2 * own for own in tables(*given, **more)]  # type: ignore[arg-type]
 
     monkeypatch.setattr(sums.SeenRun, "tables", doubled)
 
@@ -154,8 +153,7 @@ def test_an_attempt_more_than_is_paid_for_shows() -> None:
     """Were every round answered a second time without paying, the sums would rule the claim out."""
     run = watched("gp", EPSILON)
     seen = run.seen.with_tables(lengthen)
-    tables = run.tables(run.problem.profile(run.victims[run.longest]), seen)
+    tables = run.tables(run.problem.profile(run.victims[run.most_visible]), seen)
     again = sums.SeenRun((*seen.rounds, *seen.rounds), seen.learning)
-    both = sums.PersonTables(tables.positions * 2, tables.integers * 2)
-    scores = trials.draw_scores(again, both, rng=run.draws(1))
+    scores = trials.draw_scores(again, tables * 2, rng=run.draws(1))
     assert trials.epsilon_of_scores(scores, run.budget["delta"]) > EPSILON

@@ -1,26 +1,18 @@
 """The attacks that a person runs on their own reports are those of the audit."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 from audit_kit import watched
 from offline_kit import make_small_offer
 from scipy.special import expit, logit
 
-from hushrec.arrays import FloatArray
 from hushrec.audit.own_reports import STACKED, SURE, read_reports, scaling
 from hushrec.audit.rank_one import stacked_direction
 from hushrec.audit.rating_grid import SHARE_REAL
 from hushrec.audit.rating_levels import STARS
 from hushrec.protocols.gradient.messages import GradientReport
 from hushrec.protocols.gradient.protocols import Sdcf
-
-
-@dataclass(frozen=True)
-class _Shown:
-    report: GradientReport
-    arrays: dict[str, FloatArray]
+from hushrec.protocols.shown import ShownReport
 
 
 def test_one_persons_reports_are_read_as_the_audit_reads_them() -> None:
@@ -28,7 +20,10 @@ def test_one_persons_reports_are_read_as_the_audit_reads_them() -> None:
     _, seen, truth, _ = watched("mf", "sdcf")
     assert isinstance(seen.protocol, Sdcf)
     made = [(told, report) for told, report in zip(seen.announcements, seen.reports[0], strict=True) if report]
-    shown = [_Shown(report, {"item_vectors": told.item_vectors[report.items]}) for told, report in made]
+    shown = [
+        ShownReport(told.round_number, report, {"item_vectors": told.item_vectors[report.items]}, 0)
+        for told, report in made
+    ]
     reading = read_reports(seen.terms, seen.protocol, shown, STARS)
     whole = seen.recovered[0]
     assert np.allclose(reading.direction, stacked_direction(seen.traces[0].parts[-STACKED:]))

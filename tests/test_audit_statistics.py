@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.special import expit
 from scipy.stats import binom, spearmanr
 
-from hushrec.audit.error_laws import ErrorLaw, fit_law, growing_blocks
+from hushrec.audit.error_laws import ErrorLaw, fit_law, growing_spans
 from hushrec.audit.rating_grid import weighted_median
 from hushrec.audit.selection import log_ratio
 from hushrec.audit.statistics import (
@@ -89,7 +89,7 @@ def test_selection_log_ratio_never_exceeds_the_permanent_budget():
     chances = calibrate_selection(30, 500, 40.0, 4.0, 8.0)
     for rounds in (1, 100, 100_000):
         counts = np.unique(np.linspace(0, rounds, 50).astype(int))
-        ratios = log_ratio(counts, rounds, chances.prob_randomize, chances.prob_send_zero, chances.prob_send_one)
+        ratios = log_ratio(counts, rounds, chances)
         assert np.abs(ratios).max() <= 8 / 60 * (1 + 1e-9)
 
 
@@ -130,8 +130,8 @@ def test_a_law_is_found_again(rng):
 
 def test_blocks_grow_and_cover():
     """Threefold, without gap or overlap."""
-    assert [list(block) for block in growing_blocks(5)] == [[0], [1, 2], [3, 4]]
-    assert [len(block) for block in growing_blocks(100)] == [1, 2, 6, 18, 54, 19]
+    assert [list(block) for block in growing_spans(5)] == [[0], [1, 2], [3, 4]]
+    assert [len(block) for block in growing_spans(100)] == [1, 2, 6, 18, 54, 19]
 
 
 def test_weighted_median_by_hand():

@@ -108,7 +108,7 @@ def test_records_name_their_benchmark_and_machine():
 
 def test_the_record_of_an_audit_names_its_attacks(module_named, monkeypatch):
     """Each once for every protocol, with its target; seconds are of the command that was run."""
-    finding = {"target": "value", "name": "one upload", "metric": "a"}
+    finding = {"target": "value", "name": "one report", "metric": "a"}
     attacks = [
         {"protocol": "plain", **finding},
         {"protocol": "plain", **finding, "metric": "b"},
@@ -131,6 +131,6 @@ def test_the_record_of_an_audit_names_its_attacks(module_named, monkeypatch):
     assert kept["audit-ml-100k"]["command"] == "hushrec audit ml-100k --json"
     assert kept["audit-ml-100k"]["seconds"].keys() == {"wall", "processor"}
     assert kept["audit-ml-100k"]["attacks"] == {
-        "plain": ["value: one upload"],
-        "sdcf": ["value: one upload", "model: rank one"],
+        "plain": ["value: one report"],
+        "sdcf": ["value: one report", "model: rank one"],
     }

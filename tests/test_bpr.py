@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from parties import N_FACTORS, N_ITEMS, make_terms, make_vectors, report_on, small_problem, user_vector
+from parties import N_FACTORS, N_ITEMS, make_terms, make_vectors, recorded_draws, report_on, small_problem, user_vector
 from scipy.stats import binom, kstest
 
 from hushrec.budget.ledger import Ledger
@@ -78,8 +78,9 @@ def test_start_vectors_are_uniform_below_three_tenths(rng):
 def test_every_row_is_the_gradient_of_its_own_pair(protocol):
     """Rows sent = η (±N s u − v Λ) + noise, and u moves by the mean over its own pairs."""
     client = make_ranker(protocol)
-    report, vectors, u = one_round(client)
-    draws, terms = client._private_draws, client.side._terms
+    with recorded_draws() as drawn:
+        report, vectors, u = one_round(client)
+    (draws,), terms = drawn.values(), client.side._terms
     step_size, weight = terms.step_size(1), terms.data_weight
 
     for row, item, partner in zip(
@@ -103,7 +104,9 @@ def test_a_pair_has_one_rated_and_one_unrated_end(protocol):
     """For the device's own step and for what it sends; no fake error is drawn."""
     for seed in range(20):
         client = make_ranker(protocol, seed=seed)
-        draws = (one_round(client), client._private_draws)[1]
+        with recorded_draws() as drawn:
+            one_round(client)
+        (draws,) = drawn.values()
         assert not np.isin(draws.user_partners, RATED).any()
         assert (np.isin(draws.selected, RATED) != np.isin(draws.selected_partners, RATED)).all()
         assert len(draws.fake_errors) == 0
@@ -112,8 +115,9 @@ def test_a_pair_has_one_rated_and_one_unrated_end(protocol):
 def test_plain_sends_both_ends_of_its_own_pairs():
     """Every rated item with its partner, every distinct partner with a rated item that drew it."""
     client = make_ranker(Plain())
-    report, _, _ = one_round(client)
-    draws = client._private_draws
+    with recorded_draws() as drawn:
+        report, _, _ = one_round(client)
+    (draws,) = drawn.values()
     pairs = set(zip(RATED.tolist(), draws.user_partners.tolist(), strict=True))
     sent = list(zip(report.items.tolist(), draws.selected_partners.tolist(), strict=True))
     assert {item for item, _ in sent} == set(RATED) | set(draws.user_partners)
@@ -122,10 +126,12 @@ def test_plain_sends_both_ends_of_its_own_pairs():
 
 def test_partners_are_uniform_among_unrated_items():
     """Each of 14 unrated items with the same probability; one false alarm in a million seeds over all 14."""
-    clients = [make_ranker(Plain(), seed=seed) for seed in range(1000)]
-    for client in clients:
-        one_round(client)
-    drawn = np.concatenate([client._private_draws.user_partners for client in clients])
+    partners = []
+    for seed in range(1000):
+        with recorded_draws() as found:
+            one_round(make_ranker(Plain(), seed=seed))
+        partners += [draws.user_partners for draws in found.values()]
+    drawn = np.concatenate(partners)
     counts = np.bincount(drawn, minlength=N_ITEMS)
     low, high = binom.interval(1 - 1e-6 / 14, len(drawn), 1 / 14)
     assert counts[RATED].sum() == 0

@@ -14,8 +14,8 @@ from hushrec.budget.gaussian import Cohort, run_mu
 from hushrec.capacity import LARGEST_COHORT, MEASURED, TABLE_COLUMNS, capacity, masked_rounds
 from hushrec.errors import ParameterError
 from hushrec.protocols.masked.evaluation import NETWORK_SHARE, with_evaluation
+from hushrec.protocols.masked.gp.plan import choose_plan
 from hushrec.protocols.masked.messages import COMMITMENTS_BYTES
-from hushrec.protocols.masked.plan import choose_plan
 from hushrec.protocols.masked.secagg.roster import choose_rules
 
 RECORDS = Path(__file__).parents[1] / "benchmarks" / "records"
@@ -94,11 +94,12 @@ def test_predictions_are_within_a_fifth_at_sizes_that_were_not_fitted() -> None:
 
 def test_a_masked_round_follows_its_plan() -> None:
     """Reports are four bytes a number and shares for the neighbours; a cohort is never larger than its limit."""
-    rounds = masked_rounds(10**6, 10**5)
+    usual = {"epsilon": 8.0, "hours": 24.0, "item_blocks": 1}
+    rounds = masked_rounds(10**6, 10**5, **usual)
     plan = choose_plan(10**6, 10**5, module.TASTE_COLUMNS, run_mu(8.0, 1e-7))
     shares = rounds[0].device_mb_up * 1e6 - 4 * plan.rounds[0].size
     assert [one.device_mb_up * 1e6 - shares for one in rounds] == pytest.approx([4 * one.size for one in plan.rounds])
-    twice = masked_rounds(2 * 10**6, 10**5)
+    twice = masked_rounds(2 * 10**6, 10**5, **usual)
     assert twice[0].device_mb_down == rounds[0].device_mb_down  # LARGEST_COHORT bounds the roster
     assert twice[0].server_cores == pytest.approx(2 * rounds[0].server_cores)
     assert capacity(2e6, 1e5)["cohorts"] == 2e6 / LARGEST_COHORT

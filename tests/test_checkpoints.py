@@ -359,7 +359,7 @@ def test_a_checkpoint_of_other_settings_or_data_is_refused(ratings, tmp_path):
 
 def test_what_makes_no_sense_is_refused(ratings, tmp_path):
     """Resuming nowhere, checkpoints every zero rounds, a patience of zero."""
-    with pytest.raises(ParameterError, match="resume needs out"):
+    with pytest.raises(ParameterError, match="`resume` needs `out`"):
         train(ratings, resume=True, **QUICK)
     with pytest.raises(ParameterError, match="checkpoint_every"):
         train(ratings, out=tmp_path / "run", **{**QUICK, "checkpoint_every": 0})

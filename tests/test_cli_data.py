@@ -91,6 +91,14 @@ def test_describe_counts_what_the_file_holds(books: Path, tmp_path: Path) -> Non
     assert sum(summary["values"].values()) == 5
 
 
+def test_an_items_file_that_lists_some_rated_items_is_announced(books: Path, tmp_path: Path) -> None:
+    """On stderr, with counts; `train` prints the same summary."""
+    items = tmp_path / "titles.csv"
+    items.write_text("id,title\nb1,One\nb2,Two\nb9,Nine\n")
+    outcome = run("data", "describe", books, "--columns", "reader,book,stars", "--items", items)
+    assert "2 of 3 rated items are in the items file" in outcome.err
+
+
 def test_describe_fits_eighty_columns(books: Path) -> None:
     """No line is longer than the terminal."""
     outcome = run("data", "describe", books, "--columns", "reader,book,stars")

@@ -16,6 +16,7 @@ from parties import (
     make_terms,
     make_vectors,
     permanent,
+    recorded_draws,
     report_on,
     statement_of,
     user_vector,
@@ -57,10 +58,7 @@ class Echo(DeviceSide):
     def n_items(self, state):
         return N_ITEMS
 
-    def takes_part(self, private):
-        return True
-
-    def report(self, private, address, message, draws=None):
+    def report(self, private, address, message):
         return Report(message, {"heard": private.state["heard"] + 1})
 
     def predict(self, private, public):
@@ -356,12 +354,30 @@ def test_isgld_perturbs_each_rating_once():
 
 
 def test_isgld_charges_for_each_noisy_value_of_the_same_rating():
-    """ε per rating value, once for all ratings together; a rating that is given again pays again."""
+    """ε per rating value, once for all ratings together; another rating of the same item pays again."""
     client = make_client(Isgld(epsilon=2.0), limit=0.0)
-    client.add_ratings(np.array([0]), np.array([4.0]))
+    new, known = np.array([0]), np.array([client._items[0]])
+    client.add_ratings(new, np.array([4.0]))
     assert statement_of(client)["rating_epsilon"] == 2
-    client.add_ratings(np.array([0]), np.array([4.0]))
+    before = client._values.copy()
+    client.add_ratings(new, np.array([4.0]))
+    np.testing.assert_array_equal(client._values, before)
+    assert statement_of(client)["rating_epsilon"] == 2
+    client.add_ratings(known, np.array([1.5]))
     assert statement_of(client)["rating_epsilon"] == 4
+
+
+def test_isgld_draws_no_noise_again_after_a_restart():
+    """The private state has it; a server could average out noise that is drawn anew."""
+    client = make_client(Isgld(epsilon=2.0), limit=0.0)
+    given = np.array([5.0, 4.0, 1.0, 3.0, 3.5, 2.0])
+    report_on(client, make_announcement(reports_per_client=None))
+    twin = make_client(Isgld(epsilon=2.0), limit=0.0, rated=False)
+    twin._randomness = SystemRandomness()
+    twin.restore_private_state(client.private_state())
+    twin.add_ratings(client._items, given)
+    np.testing.assert_array_equal(twin._values, client._values)
+    assert twin.ledger["rating"].charged() == 0
 
 
 def test_recommendations_leave_out_what_is_rated():
@@ -395,21 +411,13 @@ def test_a_fresh_client_has_a_state_too():
     assert private_view(client) == private_view(twin)
 
 
-def test_draws_exist_only_after_a_round():
-    """The engine records them; before the first round there are none."""
-    client = make_client()
-    with pytest.raises(LocalProtocolError, match="draws"):
-        _ = client._private_draws
-    report = report_on(client, make_announcement())
-    np.testing.assert_array_equal(client._private_draws.selected, report.items)
-
-
 def test_nothing_private_shows_in_a_repr():
     """Clients, draws, bits, states: names and counts alone."""
     client = make_client()
-    report_on(client, make_announcement())
+    with recorded_draws() as drawn:
+        report_on(client, make_announcement())
     assert repr(client) == "Client(sdcf, idle, round 1)"
-    assert repr(client._private_draws) == "Draws()"
+    assert [repr(draws) for draws in drawn.values()] == ["Draws()"]
     assert repr(permanent(client)) == "PermanentChoice()"
 
 

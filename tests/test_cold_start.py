@@ -5,11 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hushrec.data.ratings import Ratings, Scale
+from hushrec.data.ratings import Ratings
 from hushrec.errors import Diverged
 from hushrec.models.cold import ColdStart, own_means
 from hushrec.models.mf import MatrixFactorization
 from hushrec.models.predictor import VectorPredictor
+from hushrec.scale import Scale
 from hushrec.simulation.results import load as load_run
 from hushrec.simulation.training import train
 

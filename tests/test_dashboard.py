@@ -35,7 +35,7 @@ pytestmark = OPEN_SOCKETS
 
 
 def first_events(url: str, count: int) -> list[tuple[str, dict[str, Any]]]:
-    """The first events of the stream."""
+    """Return the first events of the stream."""
     found: list[tuple[str, dict[str, Any]]] = []
     with httpx.stream("GET", f"{url}/dashboard/events", timeout=PATIENCE) as reply:
         name = ""
@@ -54,13 +54,14 @@ def test_movement_is_the_share_of_the_length_that_changed() -> None:
     before = np.eye(2)
     after = np.array([[1.0, 1.0], [0.0, 1.5]])
     assert movement({"v": before}, {"v": after}) == pytest.approx(np.sqrt(1.25) / np.sqrt(2))
+    counted = [{"v": before, "round_number": np.array(number)} for number in (0.0, 1.0)]
+    assert movement(*counted) == 0
     assert most_moved(before, after) == [(0, 1.0), (1, 0.5)]
-    assert most_moved(before, after, count=1) == [(0, 1.0)]
     assert most_moved(before, before) == []
 
 
 def test_every_round_is_in_the_history(tmp_path: Path) -> None:
-    """After a run: one row per round, with answers, devices, bytes, latency and movement."""
+    """After a run: one row per round, with reports, devices, bytes, latency and movement."""
     with live_server(tmp_path) as live:
         devices = [new_device(tmp_path / f"device-{n}", seed=n) for n in range(3)]
         for device in devices:
@@ -86,7 +87,7 @@ def test_every_round_is_in_the_history(tmp_path: Path) -> None:
 
 
 def test_history_survives_a_restart(tmp_path: Path) -> None:
-    """Rounds before and after it are in one history, with the same devices; the open page is told of both."""
+    """The history holds the rounds before and after the restart, and a page that was open gets both."""
     settings = small_settings(rounds={"min_devices": 3})
     devices = [new_device(tmp_path / f"device-{n}", seed=n) for n in range(3)]
     with live_server(tmp_path, settings) as live:
@@ -113,7 +114,7 @@ def test_history_survives_a_restart(tmp_path: Path) -> None:
 
 
 def test_refusals_of_a_healthy_run_are_not_counted(tmp_path: Path) -> None:
-    """A device that asks once more when all is over is no trouble; a request without a signature is."""
+    """A request after the end of the run is not counted; a request without a signature is."""
     with live_server(tmp_path, small_settings(terms={"rounds": 1}, rounds={"min_devices": 1})) as live:
         with new_device(tmp_path / "device") as device:
             device.join(live.url)
@@ -124,7 +125,7 @@ def test_refusals_of_a_healthy_run_are_not_counted(tmp_path: Path) -> None:
 
 
 def test_events_say_what_is_fixed_and_then_what_is_now(tmp_path: Path) -> None:
-    """The first event holds terms, versions and words; the next ones the state, again when it changes."""
+    """The first event has terms, versions and texts; later ones have the state whenever it changes."""
     with live_server(tmp_path) as live:
         (first, fixed), (second, now) = first_events(live.url, 2)
         assert (first, second) == ("fixed", "now")
@@ -138,7 +139,7 @@ def test_events_say_what_is_fixed_and_then_what_is_now(tmp_path: Path) -> None:
 
 
 def test_the_stream_ends_when_the_server_stops(tmp_path: Path) -> None:
-    """An open page does not hold up an orderly end."""
+    """An open page does not delay the shutdown."""
     with live_server(tmp_path) as live:
         stream = httpx.stream("GET", f"{live.url}/dashboard/events", timeout=PATIENCE)
         reply = stream.__enter__()
@@ -149,7 +150,7 @@ def test_the_stream_ends_when_the_server_stops(tmp_path: Path) -> None:
 
 
 def test_too_many_pages_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Above the limit, a page is told to come back later."""
+    """Above the limit, a page is refused with Retry-After."""
     monkeypatch.setattr(dashboard, "MOST_WATCHERS", 0)
     with live_server(tmp_path) as live:
         reply = get(f"{live.url}/dashboard/events")
@@ -158,7 +159,7 @@ def test_too_many_pages_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_page_that_is_closed_makes_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Watchers are counted down when they go, however they go."""
+    """A watcher is no longer counted after its connection ends, however it ends."""
     monkeypatch.setattr(dashboard, "MOST_WATCHERS", 1)
     with live_server(tmp_path) as live:
         assert len(first_events(live.url, 1)) == 1
@@ -171,7 +172,7 @@ def _is_let_in(url: str) -> bool:
 
 
 def test_the_page_comes_with_a_strict_policy(tmp_path: Path) -> None:
-    """Page, script and style are served with the policy, and nothing in the page is inline or from elsewhere."""
+    """Page, script and style have the Content-Security-Policy; the page has no inline code and no foreign address."""
     with live_server(tmp_path) as live:
         for path in ("/", "/static/base.css", "/static/page.js", "/static/dashboard.css", "/static/dashboard.js"):
             reply = get(live.url + path)
@@ -184,7 +185,7 @@ def test_the_page_comes_with_a_strict_policy(tmp_path: Path) -> None:
 
 
 def test_a_run_of_protocol_version_1_is_refused_and_an_empty_database_is_not(tmp_path: Path) -> None:
-    """Its devices speak another language; a database without a run gets the new tables."""
+    """Devices of that version speak another protocol; a database without a run gets the new tables."""
     address = f"sqlite:///{tmp_path / 'server.sqlite'}"
     with live_server(tmp_path):
         pass
@@ -202,10 +203,10 @@ def test_a_run_of_protocol_version_1_is_refused_and_an_empty_database_is_not(tmp
 
 
 def test_the_usual_budget_is_the_one_that_devices_propose(tmp_path: Path) -> None:
-    """What the dashboard calls usual is the default of `hushrec device init`."""
+    """The default that the dashboard names is that of `hushrec device init`."""
     with live_server(tmp_path) as live:
-        asks = dashboard.Dashboard(live.storage, live.rounds, live.monitor).fixed()["asks"]
-    assert f"ε_P is {Budgets().epsilon_p:g}." in " ".join(asks)
+        asks = dashboard.Dashboard(live.rounds).fixed()["asks"]
+    assert f"ε_P is {Budgets().by_protocol()['sdcf']['epsilon_p']:g}." in " ".join(asks)
 
 
 def test_the_docs_and_the_dashboard_say_the_same() -> None:

@@ -44,7 +44,7 @@ def browser() -> Iterator[Any]:
 
 
 def test_rounds_appear_as_they_happen(browser: Any, tmp_path: Path) -> None:
-    """With nobody there the page waits; while devices answer, round, answers and charts change without a reload."""
+    """Without devices the page says that it waits; as devices report, numbers and charts change without a reload."""
     with live_server(tmp_path, small_settings(terms={"rounds": 8})) as live:
         page = open_page(browser, live.url)
         page.wait_for_selector("#state:has-text('Waiting for devices')")
@@ -66,7 +66,7 @@ def test_rounds_appear_as_they_happen(browser: Any, tmp_path: Path) -> None:
 
 
 def test_a_masked_run_shows_phases_attempts_cohorts_drop_outs_and_accuracy(browser: Any, tmp_path: Path) -> None:
-    """Ten devices in two cohorts; the first attempt finds nobody, and one device drops out of the second."""
+    """Ten devices in two cohorts; the first attempt gets no report, and one device drops out of the second."""
     with joined(tmp_path, 10, masked_settings(5, rounds={"min_devices": 10})) as (live, devices):
         page = open_page(browser, live.url)
         page.wait_for_selector("#reports-note:has-text('Phase keys, 1 of 5, attempt 1. 10 devices have not')")
@@ -83,7 +83,12 @@ def test_a_masked_run_shows_phases_attempts_cohorts_drop_outs_and_accuracy(brows
         page.wait_for_selector("#table tr", state="attached")
         page.click("summary")
         cells = page.locator("#table tr").first.locator("th, td").all_inner_texts()
-        assert (cells[0], cells[2], cells[3]) == ("1", "9", "1")  # round, reports, dropped out
+        heads = page.locator("#table-head th").all_inner_texts()
+        row = {head.lower(): cell for head, cell in zip(heads, cells, strict=True)}
+        assert (row["round"], row["reports"], row["dropped out"], row["attempts"]) == ("1", "9", "1", "2")
+        assert (row["probes"], row["cohorts"], row["discarded sums"]) == ("0", "2", "0")
+        by_phase = "asked 10 · keys 10 · shares 9 · table 9 · consent 9 · unmask 9"
+        assert row["reports by phase, last attempt"].replace("\u00a0", " ") == by_phase
         assert page.is_hidden("#accuracy")  # of so few devices nothing can be measured: the next line is a larger run's
         live.rounds.server.side.learner.measured.append(Measured(1, 0.93, 0.02, 0.97, 0.03))
         page.wait_for_selector("#accuracy-rows tr:has-text('0.930 ± 0.020')")
@@ -92,7 +97,7 @@ def test_a_masked_run_shows_phases_attempts_cohorts_drop_outs_and_accuracy(brows
 
 
 def test_an_operator_acts_with_the_token_and_after_saying_yes(browser: Any, tmp_path: Path) -> None:
-    """Nothing happens without the token, with a wrong one, or when the question is answered no."""
+    """Nothing happens without the token, with a wrong one, or if the operator cancels."""
     with live_server(tmp_path, small_settings(open_enrolment=False)) as live:
         page = open_page(browser, live.url)
         page.wait_for_selector("#state:has-text('Waiting')")
@@ -125,7 +130,7 @@ def test_an_operator_acts_with_the_token_and_after_saying_yes(browser: Any, tmp_
         page.click("#confirm-yes")
         page.wait_for_selector("#state:has-text('Round 1 is open, then a pause')")
         assert page.is_disabled("[data-action=pause]")
-        page.click("text=Close the round")
+        page.click("text=Close the phase")
         assert "0 devices" in page.inner_text("#confirm-text")
         page.click("#confirm-yes")
         page.wait_for_selector("#state:text-is('Paused')")
@@ -134,7 +139,7 @@ def test_an_operator_acts_with_the_token_and_after_saying_yes(browser: Any, tmp_
 
 
 def test_a_killed_server_shows_and_recovers(browser: Any, tmp_path: Path) -> None:
-    """The page says that the server is away, keeps what it knew, and goes on by itself when it is back."""
+    """The page says that the server does not answer, keeps its numbers, and reconnects by itself."""
     (tmp_path / "items.csv").write_text("id,title\n" + "".join(f"{n},The {name}\n" for n, name in enumerate(WORDS * 5)))
     (tmp_path / "config.toml").write_text("[terms]\nprotocol = 'sdcf'\nfactors = 4\n")
     (tmp_path / "server").mkdir()
@@ -169,7 +174,7 @@ def test_a_killed_server_shows_and_recovers(browser: Any, tmp_path: Path) -> Non
 
 
 def test_trouble_is_named(browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A round that nobody answers in time, then one that most devices missed: the page says so, and is calm before."""
+    """The page names a round without reports, and one that most devices missed; before, it says healthy."""
     monkeypatch.setattr(dashboard, "BEAT_SECONDS", 0.5)
     settings = small_settings(terms={"rounds": 1000}, rounds={"deadline_seconds": 1, "missed_rounds": 1000})
     with live_server(tmp_path, settings) as live, contextlib.ExitStack() as stack:
@@ -185,7 +190,7 @@ def test_trouble_is_named(browser: Any, tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_vectors_that_no_honest_devices_make_are_named(browser: Any, tmp_path: Path) -> None:
-    """Four times as long as at the start: the page is no longer healthy, whatever the first round was like."""
+    """Item vectors four times as long as at the start: the page is no longer healthy."""
     with live_server(tmp_path) as live:
         page = open_page(browser, live.url)
         page.wait_for_selector("#link:text-is('Live, healthy')")
@@ -196,7 +201,7 @@ def test_vectors_that_no_honest_devices_make_are_named(browser: Any, tmp_path: P
 
 
 def test_the_operator_lists_devices_revokes_one_and_copies_invitations(browser: Any, tmp_path: Path) -> None:
-    """Last seen, last round and rounds missed of each; the controls are on the first two screens of a phone."""
+    """The list has last seen, last round and missed rounds; the controls are on the first two screens of a phone."""
     with live_server(tmp_path) as live, RawDevice(live) as one, RawDevice(live):
         page = open_page(browser, live.url, size="phone")
         page.wait_for_selector("#link:text-is('Live, healthy')")
@@ -221,7 +226,7 @@ def test_the_operator_lists_devices_revokes_one_and_copies_invitations(browser: 
 
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    """A server whose run is over."""
+    """Yield a server whose run is over."""
     folder = tmp_path_factory.mktemp("watched")
     settings = small_settings(terms={"rounds": 40 if DRAWING else 4})
     with live_server(folder, settings, titles=pleasant_titles()) as live, contextlib.ExitStack() as stack:
@@ -235,7 +240,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 
 @pytest.mark.parametrize(("size", "scheme"), LOOKS)
 def test_the_dashboard_is_for_everyone(browser: Any, watched: Live, size: str, scheme: str) -> None:
-    """axe-core finds no violation, in the page or in its dialog; it fits the screen, and is painted within a second."""
+    """axe-core finds no violation in page and dialog; the page fits the screen and is painted within a second."""
     page = open_page(browser, watched.url, size=size, scheme=scheme)
     page.wait_for_selector("#chart-moved svg")
     check_layout(page, f"dashboard-{size}-{scheme}")

@@ -31,14 +31,14 @@ SAY_IMPLICIT = ", or --implicit (implicit=True) for (user, item) pairs without r
 SAY_NAMES = "Pass --columns (in Python: columns) with names from the header, or with positions from 1."
 KEEP_ONE = "Pass --duplicates first, last or mean (in Python: duplicates=...) to keep one of each."
 ONCE = "expected each (user, item) pair once, but this pair is also in"
-IF_HEADER = "If line 1 is a header, pass --columns with the names it gives to user, item and rating."
+IF_HEADER = "If line 1 is a header, pass --columns with its names for user, item and rating."
 SAY_SKIP = "If there are lines above the ratings, pass --skip-rows."
 SCALES = "(1-5, 0-1, 0.5-5, 0-5, 1-10, 0-10, -10-10, 0-100)"
 
 REFUSED = {
     # name: (content, settings, message after the file's name)
-    "no bytes": (b"", {}, " must have one rating per line (user, item, rating), but is empty."),
-    "only newlines": (b"\n\r\n \n", {}, " must have one rating per line (user, item, rating), but is empty."),
+    "no bytes": (b"", {}, " must have at least one row, but is empty."),
+    "only newlines": (b"\n\r\n \n", {}, " must have at least one row, but is empty."),
     "only a header": (
         b"user,item,rating\n",
         {},
@@ -47,7 +47,7 @@ REFUSED = {
     "no rows in parquet": (
         parquet(user=[], item=[]),
         {},
-        " must have one rating per row (user, item, rating), but is empty.",
+        " must have at least one row, but is empty.",
     ),
     "no separator": (
         b"hello\nworld\n",
@@ -187,11 +187,34 @@ REFUSED = {
         ", line 2: expected 3 fields as in line 1, found 2.",
     ),
     "a short line made up for by empty fields in the last": (
-        b"a,x\n\nb,y\n,,",
+        b"a,x\n \nb,y\n,,",
         {},
         ", line 2: expected 2 fields as in line 1, found 1.",
     ),
-    "an empty line in the middle": (b"a,x,5\n\nc,z,3\n", {}, ", line 2: expected 3 fields as in line 1, found 1."),
+    "a short line below empty lines": (b"\na,x,5\n\nb\n", {}, ", line 4: expected 3 fields as in line 2, found 1."),
+    "a short line below empty lines, with quotes": (
+        b'\na,"x,y",5\n\nb\n',
+        {},
+        ", line 4: expected 3 fields as in line 2, found 1.",
+    ),
+    "two separators that are equally plausible": (
+        b"a;x,5\nb;y,4\n",
+        {},
+        (
+            ", line 1: expected one separator, but both ',' and ';' divide the lines into 2 fields. Save the file as"
+            " CSV with quotes around every field."
+        ),
+    ),
+    "a ragged line where another separator divides every line": (
+        b"a;x;3,5\nb;y;4,5\nc;1,5\nd;y;1,5\n",
+        {},
+        ", line 3: expected 3 fields as in line 1, found 2.",
+    ),
+    "what could separate thousands": (
+        b"a;x;3,5\nb;y;4,500\n",
+        {},
+        f", line 2, column rating: expected a finite number. {REMEDY}.",
+    ),
     "a ragged line after quotes over two lines": (
         b'a,"x\ny",5\nb,y\n',
         {},
@@ -215,7 +238,7 @@ REFUSED = {
     "a pair twice in parquet": (
         parquet(user=[1, 1], item=[1, 1], rating=[5, 4]),
         {},
-        f", row 2: {ONCE} row 1; 1 rows repeat an earlier pair. {KEEP_ONE}",
+        f", row 2: {ONCE} row 1; 1 row repeats an earlier pair. {KEEP_ONE}",
     ),
     "gzip cut short": (
         gzip.compress(b"a,x,5\n" * 100)[:-10],
@@ -310,10 +333,21 @@ BAD_ITEMS = {
     "a column name twice": (b"id,a,a\nx,1,2\n", "i.csv", HEADER),
     "a column without name": (b"id,a,\nx,1,2\n", "i.csv", HEADER),
     "an empty id": (b"id,a\nx,1\n,2\n", "i.csv", ", line 3, column 1 (item id): expected an id, found an empty field."),
+    "a second field below ids alone": (b"id\nx\ty\n", "i.csv", ", line 2: expected 1 fields as in line 1, found 2."),
+    "an empty id in quotes": (
+        b'id\n\n""\nx\n',
+        "i.csv",
+        ", line 3, column 1 (item id): expected an id, found an empty",
+    ),
+    "no rated item": (
+        b"id,a\nfilm-x,1\n",
+        "i.csv",
+        " must list the items that ",
+    ),
     "an id twice": (
         b"id,a\nx,1\nx,2\n",
         "i.csv",
-        ", column 1: expected each item id once, but 1 rows repeat an earlier id.",
+        ", column 1: expected each item id once, but 1 row repeats an earlier id.",
     ),
     "a flag's name twice": (b"id,a,a=b\nx,b,1\n", "i.csv", ", line 1: expected no column 'a=b'"),
     "nested parquet": (
@@ -322,7 +356,7 @@ BAD_ITEMS = {
         ": expected numbers, text or lists of text in every column. Remove columns of other types.",
     ),
     "movies.dat cut short": (b"1::Title\n", "movies.dat", ", line 1: expected 3 fields separated by '::', found 2."),
-    "u.item cut short": (b"1|Title\n", "u.item", ", line 1: expected 24 fields separated by '|', found 2."),
+    "u.item cut short": (b"\n1|Title\n", "u.item", ", line 2: expected 24 fields separated by '|', found 2."),
 }
 
 

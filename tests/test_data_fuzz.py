@@ -115,9 +115,9 @@ TEXT = st.lists(st.text('ab",\n', max_size=6), min_size=1, max_size=8).map(lambd
 @settings(max_examples=examples(600))
 @given(text=TEXT)
 def test_fields_are_those_of_pythons_strict_reader(path, text):
-    """Texts of letters, quotes, commas and line ends: the same fields in the same lines, or a refusal."""
+    """Texts of letters, quotes, commas and line ends: the same fields without empty lines, or a refusal."""
     path.write_text(text)
-    rows = list(csv.reader(io.StringIO(text.rstrip("\n"), newline="")))
+    rows = [row for row in csv.reader(io.StringIO(text.rstrip("\n"), newline="")) if row]
     try:
         table = read_table(path)
     except DataError:
@@ -137,7 +137,7 @@ def test_a_file_read_in_blocks_has_the_fields_and_lines_of_one_read_at_once(path
     batches = list(read_batches(path, at_once=at_once))
     fields = pl.concat([batch.frame for batch in batches])
     assert fields.fill_null("").equals(whole.frame.fill_null(""))  # an empty field is either
-    assert np.concatenate([batch.all_lines for batch in batches]).tolist() == whole.all_lines.tolist()
+    assert np.concatenate([batch.lines for batch in batches]).tolist() == whole.lines.tolist()
 
 
 GOOD_BYTES = good_files().map(lambda pair: pair[0])

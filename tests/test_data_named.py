@@ -206,7 +206,7 @@ def test_describe_counts_by_hand():
     )
     summary = describe(ratings)
 
-    assert (summary["users"], summary["items"], summary["ratings"], summary["scale"]) == (2, 3, 3, "1-5")
+    assert (summary["users"], summary["items"], summary["ratings"], summary["scale"]) == (2, 3, 3, [1, 5])
     assert summary["density"] == 0.5
     assert summary["values"] == {"1": 1, "3": 1, "5": 1}
     assert summary["mean"] == 3

@@ -40,6 +40,8 @@ FORMATS = {
     "bar": as_text("|"),
     "no newline at the end": as_text(",").rstrip(b"\n"),
     "empty lines at the end": as_text(",") + b"\n\n",
+    "empty lines at the start and in the middle": b"\n\n" + as_text(",").replace(b"\n", b"\n\n\n"),
+    "empty lines and quotes": b'\nuser,item,rating\n\n"7",x,5\n10,y,3\n\n\n7,y,1\n9,\xc3\xa9,4\n',
     "windows lines": as_text(",", header="User,Item,Rating", end="\r\n"),
     "old mac lines": as_text(",", end="\r"),
     "byte order mark": b"\xef\xbb\xbf" + as_text(",", header="user,item,rating"),
@@ -91,6 +93,32 @@ def test_columns_can_be_named_or_numbered(read):
 
     assert by_name.checksum == by_position.checksum == skipping.checksum
     assert by_name.user_ids == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("text", "user", "item"),
+    [
+        ("a;1;3,5\nb;2;4,5\nc;3;1,0\n", "a", "1"),
+        ("a|1|3,5|x\nb|2|4,5|y\nc|3|1,0|z\n", "a", "1"),
+        ("Last, First;b1;3.5\nLast, First;b2;4.5\nNone, A;b1;1\n", "Last, First", "b1"),
+        ('"Last, First";b1;3,5\n"Last, First";b2;4,5\n"None, A";b1;1,0\n', "Last, First", "b1"),
+        ("std::a,b1,3.5\nstd::b,b2,4.5\nstd::c,b1,1\n", "std::a", "b1"),
+        ("user;item;rating, of 5\na;1;3,5\nb;2;4,5\nc;3;1\n", "a", "1"),
+        ("a,Tom;Jerry,3.5\na,Rocky,4.5\nb,Dr. No,1\n", "a", "Tom;Jerry"),
+        ('a,"1\n\n;",3.5\na,2,"4,5"\nb,3,1\n', "a", "1\n\n;"),
+    ],
+)
+def test_the_separator_makes_the_most_fields_of_most_lines(read, text, user, item):
+    """A separator inside ids, a header or decimal commas is none; a comma in a number is a decimal comma."""
+    ratings = read(text, columns="1,2,3" if "of 5" not in text else ["user", "item", "rating, of 5"])
+
+    assert (ratings.user_ids[ratings.users[0]], ratings.item_ids[ratings.items[0]]) == (user, item)
+    assert ratings.values.tolist() == [3.5, 4.5, 1]
+
+
+def test_a_missing_rating_may_have_a_decimal_comma(read):
+    """`--missing 0` means 0,0 too."""
+    assert read("a;1;3,5\nb;2;0,0\n", missing="0").n_ratings == 1
 
 
 def test_a_file_of_pairs_has_no_values(read):
@@ -195,6 +223,48 @@ def test_an_items_file_gives_titles_flags_and_numbers(read, tmp_path):
         "kind=war": [False, True, False],
         "length": [None, 90.0, None],
     }
+
+
+def test_gaps_of_other_programs_leave_a_column_of_numbers(read, tmp_path):
+    """R and pandas write NA, NaN, Inf …; a number beyond 1e100 is no measurement; NA among words is a word."""
+    items = tmp_path / "items.csv"
+    items.write_text("id;year;price;region\nx;NA;1,5;NA\ny;1999;null;EU\nz;inf;N/A;EU\nw;1e300;NaN;EU\n")
+    known = read("a,x,5\na,y,3\nb,z,4\nb,w,4\n", items=items).with_catalogue().attributes
+
+    assert known.to_dict(as_series=False) == {
+        "year": [None, 1999, None, None],
+        "price": [1.5, None, None, None],
+        "region=EU": [False, True, True, True],
+        "region=NA": [True, False, False, False],
+    }
+    frame = pl.DataFrame({"id": ["x", "y", "z", "w"], "year": [float("nan"), 1999, float("inf"), 1e300]})
+    again = read("a,x,5\na,y,3\nb,z,4\nb,w,4\n", items=frame).with_catalogue().attributes
+    assert again["year"].to_list() == [None, 1999, None, None]
+
+
+def test_lists_in_a_pandas_frame_are_those_of_a_polars_frame(read):
+    """Lists, arrays and missing values; a category is an element."""
+    pandas = pytest.importorskip("pandas")
+    columns = {"id": ["x", "y", "z"], "tags": [["a", "b"], None, ["b"]]}
+    frames = [pandas.DataFrame(columns), pl.DataFrame(columns)]
+    frames.append(pandas.DataFrame({**columns, "tags": [np.array(["a", "b"]), None, ("b",)]}))
+    for frame in frames:
+        known = read("a,x,5\na,y,3\nb,z,4\n", items=frame).attributes
+        assert known.to_dict(as_series=False) == {"tags=a": [True, False, False], "tags=b": [True, False, True]}
+
+
+def test_an_items_file_without_any_rated_item_is_refused(read, tmp_path):
+    """With both files and counts, and no rated id; if some are listed, a notice has the counts."""
+    items = tmp_path / "items.csv"
+    items.write_text("id,title\nfilm-x,X\nfilm-y,Y\n")
+    with pytest.raises(DataError, match="items") as refused:
+        read("a,secret-1,5\na,secret-2,3\n", items=items)
+    assert str(refused.value) == (
+        f"{items} must list the items that {tmp_path / 'r.csv'} rates: none of the 2 rated items is among its 2 ids,"
+        " such as 'film-x'. Write the ids in the same way in both."
+    )
+    ratings = read("a,film-x,5\na,y,3\nb,z,3\n", items=items)
+    assert ratings.catalogue.notices == ["1 of 3 rated items are in the items file"]
 
 
 def test_an_items_file_is_the_catalogue_whatever_was_rated(read, tmp_path):

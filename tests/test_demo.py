@@ -13,6 +13,7 @@ from command import run
 from test_readme import generator_of_pages, same
 
 from hushrec import demo
+from hushrec.data import synthetic
 from hushrec.errors import RunError
 from hushrec.simulation.results import load as load_run
 
@@ -157,10 +158,10 @@ def test_ctrl_c_is_quiet_and_exits_with_130(monkeypatch: pytest.MonkeyPatch, tmp
 
 def test_attacks_beside_training_have_a_frame_of_their_own() -> None:
     """An executor pickles in another thread, and Polars deadlocks if training reads the same frame then."""
-    ratings, tasks = demo.synthetic(), []
-    beside = SimpleNamespace(submit=tasks.append)
-    demo.attack(ratings, demo.COMMON, beside)  # type: ignore[arg-type]
-    assert len(tasks) == len(demo.SETTINGS)
-    for task in tasks:
-        assert task.args[0].attributes._df is not ratings.attributes._df
-        assert task.args[0].checksum == ratings.checksum
+    ratings, copies = synthetic(), []
+    beside = SimpleNamespace(submit=lambda function, own, settings: copies.append(own))
+    demo.attack(ratings, beside)  # type: ignore[arg-type]
+    assert len(copies) == len(demo.SETTINGS)
+    for own in copies:
+        assert own.attributes._df is not ratings.attributes._df
+        assert own.checksum == ratings.checksum

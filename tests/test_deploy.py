@@ -26,7 +26,7 @@ pytestmark = OPEN_SOCKETS
 
 @NEEDS_NGINX
 def test_devices_join_and_report_through_the_proxy(tmp_path: Path) -> None:
-    """TLS ends at nginx; long polls, reports and receipts pass; the admin's routes do not from elsewhere."""
+    """TLS ends at nginx; long polls, reports and receipts pass; admin routes are refused from other machines."""
     folder = tmp_path / "nginx"
     settings = small_settings(terms={"rounds": 2}, rounds={"min_devices": 1})
     with live_server(tmp_path, settings) as live, proxy(folder, live.url) as (address, authority):
@@ -40,7 +40,7 @@ def test_devices_join_and_report_through_the_proxy(tmp_path: Path) -> None:
 
 @NEEDS_NGINX
 def test_a_proxy_spreads_devices_over_workers_and_does_without_one_that_ends(tmp_path: Path, database: str) -> None:
-    """Both workers take reports of the first rounds (a false alarm in 130,000); when one is gone, the other does."""
+    """Both workers receive reports of the first rounds (one false alarm in 130,000); after one ends, the other does."""
     settings = small_settings(terms={"rounds": 8}, rounds={"min_devices": 3})
     folder = tmp_path / "nginx"
     with ExitStack() as stack:
@@ -63,7 +63,7 @@ def test_a_proxy_spreads_devices_over_workers_and_does_without_one_that_ends(tmp
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
 @pytest.mark.parametrize("name", ["hushrec.service", "hushrec-worker@.service"])
 def test_systemd_accepts_the_units(tmp_path: Path, name: str) -> None:
-    """`systemd-analyze verify` finds nothing to complain about but the program, which is not installed here."""
+    """`systemd-analyze verify` complains only of the program, which is not installed here."""
     unit = tmp_path / name.replace("@", "@8471")
     text = (DEPLOY / name).read_text("utf-8")
     assert "/opt/hushrec/.venv/bin/hushrec serve" in text
@@ -74,17 +74,17 @@ def test_systemd_accepts_the_units(tmp_path: Path, name: str) -> None:
 
 
 def manifest() -> list[Any]:
-    """The objects of deploy/kubernetes.yaml."""
+    """Return the objects of deploy/kubernetes.yaml."""
     return list(yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text("utf-8")))
 
 
 def compose() -> Any:
-    """deploy/compose.yaml."""
+    """Return the content of deploy/compose.yaml."""
     return yaml.safe_load((DEPLOY / "compose.yaml").read_text("utf-8"))
 
 
 def commands() -> dict[str, list[str]]:
-    """Everything after `hushrec serve` in the files of deploy/."""
+    """Return all that follows `hushrec serve` in the files of deploy/."""
     found = {}
     for path in DEPLOY.glob("*.service"):
         (line,) = re.findall(r"^ExecStart=\S+ serve (.*)$", path.read_text("utf-8"), re.MULTILINE)
@@ -107,7 +107,7 @@ def test_commands_are_ones_that_serve_understands() -> None:
 
 
 def test_the_commands_start_servers_that_are_ready(tmp_path: Path, database: str) -> None:
-    """Each as it is written, but for folders, hosts, ports and databases; those with PostgreSQL share one."""
+    """Each command as written, except folders, hosts, ports and databases; those with PostgreSQL share one database."""
     for name in ("items.csv", "server.toml"):
         (tmp_path / name).write_text("id,title\n1,Film\n" if name == "items.csv" else "[terms]\nexpected_devices = 3\n")
     (container,) = manifest()[0]["spec"]["template"]["spec"]["containers"]
@@ -133,7 +133,7 @@ def test_the_commands_start_servers_that_are_ready(tmp_path: Path, database: str
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 def test_kubectl_knows_every_field_of_the_manifest() -> None:
-    """It decodes the objects without a cluster, and what it does not know is not in what it prints."""
+    """kubectl decodes the objects without a cluster, and prints them without the fields that it does not know."""
     orders = {"Deployment": ("set", "env", "CHECKED=1"), "Service": ("set", "selector", "app=hushrec")}
     for given in manifest():
         command = ["kubectl", *orders[given["kind"]], "--local", "-f", "-", "-o", "json"]
@@ -143,7 +143,7 @@ def test_kubectl_knows_every_field_of_the_manifest() -> None:
 
 
 def missing(given: Any, found: Any, place: str = "") -> list[str]:
-    """Fields of the first that are not in the second, or are others there."""
+    """Return the fields of the first object that the second lacks or has with another value."""
     if isinstance(given, dict) and isinstance(found, dict):
         return [gap for key in given for gap in missing(given[key], found.get(key), f"{place}.{key}")]
     if isinstance(given, list) and isinstance(found, list) and len(given) <= len(found):
@@ -152,7 +152,7 @@ def missing(given: Any, found: Any, place: str = "") -> list[str]:
 
 
 def test_the_compose_file_has_what_its_services_name() -> None:
-    """Volumes are declared, and the image has its file."""
+    """Volumes are declared, and the file of the image exists."""
     services, volumes = compose()["services"], compose()["volumes"]
     assert set(services) == {"database", "hushrec", "proxy"}
     mounted = [mount.split(":")[0] for service in services.values() for mount in service.get("volumes", ())]
@@ -161,7 +161,7 @@ def test_the_compose_file_has_what_its_services_name() -> None:
 
 
 def has_compose() -> bool:
-    """Whether docker has its compose command."""
+    """Return whether docker has its compose command."""
     found = shutil.which("docker")
     return found is not None and subprocess.run([found, "compose", "version"], capture_output=True).returncode == 0
 

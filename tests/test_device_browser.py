@@ -56,6 +56,7 @@ def shown(device: Device) -> Iterator[str]:
     """The page of a device, at the address that `hushrec device ui` would print."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
+        listening.listen()
         place = f"127.0.0.1:{listening.getsockname()[1]}"
         page = Page(device, read_reports)
         app = make_ui(page, token="secret", hosts={place})
@@ -375,11 +376,11 @@ def test_the_first_page_is_for_everyone(browser: Any, tmp_path: Path) -> None:
                 page.click("#step-2 button.main")
         assert page.inner_text("#welcome-choice") == find_protocol("sdcf").knowledge.choice
         assert live.rounds.registry.count_active() == 0
-        assert device.budgets.epsilon_i == 4
+        assert device.budgets.by_protocol()["sdcf"]["epsilon_i"] == 4
         page.get_by_label("Strict").check()
         page.click("#join")
         page.wait_for_selector("#joined:not([hidden])")
-        assert (device.budgets.epsilon_i, live.rounds.registry.count_active()) == (0.25, 1)
+        assert (device.budgets.by_protocol()["sdcf"]["epsilon_i"], live.rounds.registry.count_active()) == (0.25, 1)
         assert page.complaints == []
 
 
@@ -485,7 +486,7 @@ def test_recommendations_come_before_settings_on_a_phone(browser: Any, trained: 
     assert tops == sorted(tops)
     assert tops[1] < 844  # the first screen shows where they begin
     assert small_targets(page) == []
-    assert "further rounds add nothing" in page.inner_text("#ledger")
+    assert "further rounds add nothing" in page.inner_text("#ledger-note")
     assert page.locator("#ledger-head ~ .bar").count() == 0
 
 
@@ -508,7 +509,7 @@ def test_a_person_types_a_level_of_their_own(browser: Any, tmp_path: Path) -> No
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         field.press("Enter")
         page.wait_for_selector("#level-name:text-is('Your own, ε 3.5 over all rounds (in use)')")
-        assert device.budgets.epsilon == 3.5
+        assert device.budgets.by_protocol()["masked"]["epsilon"] == 3.5
         field = page.get_by_label("Another level: your own ε")
         field.fill("lots")
         field.press("Enter")
@@ -517,12 +518,12 @@ def test_a_person_types_a_level_of_their_own(browser: Any, tmp_path: Path) -> No
         field.press("Enter")
         page.wait_for_selector("#level-name:text-is('Your own, ε 0.5 over all rounds')")
         assert page.evaluate("document.activeElement.id") == "level"
-        assert (page.inner_text("#own-said"), device.budgets.epsilon) == ("", 3.5)
+        assert (page.inner_text("#own-said"), device.budgets.by_protocol()["masked"]["epsilon"]) == ("", 3.5)
         for wanted in (0.5, 8.0):
             page.click("#level-set")
             page.click("#confirm-yes")
             page.wait_for_selector("#level-name:has-text('(in use)')")
-            assert device.budgets.epsilon == wanted
+            assert device.budgets.by_protocol()["masked"]["epsilon"] == wanted
             page.focus("#level")
             page.keyboard.press("End")
         assert small_targets(page) == []

@@ -65,7 +65,7 @@ def test_whatever_the_api_accepts_the_store_reads_back(
         with Device(store) as device:
             assert device.budget() == before
             assert device.ratings() == {item: float(value) for item, value in ratings.items()}
-            assert device.budgets.epsilon_i == float(epsilon_i)
+            assert device.budgets.by_protocol()["sdcf"]["epsilon_i"] == float(epsilon_i)
 
 
 @pytest.mark.parametrize("name", ["epsilon_i", "epsilon_p", "epsilon_g", "max_value_rho"])

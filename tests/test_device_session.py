@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -218,12 +219,30 @@ def test_a_person_rates_while_rounds_go_on(tmp_path: Path) -> None:
         page.participation.stop()
 
 
+def test_steps_of_several_threads_take_turns(tmp_path: Path) -> None:
+    """Two threads of one device report in each round once, and no message is out of order for either."""
+    rounds = 5
+    settings = small_settings(terms={"rounds": rounds}, rounds={"min_devices": 1})
+    with live_server(tmp_path, settings) as live, new_device(tmp_path / "device") as device:
+        device.join(live.url)
+
+        def outcomes(_: int) -> list[str]:
+            found = [device.step(wait=5)]
+            while found[-1] != "run over":
+                found.append(device.step(wait=5))
+            return found
+
+        with ThreadPoolExecutor(2) as pool:
+            seen = [outcome for found in pool.map(outcomes, range(2)) for outcome in found]
+        assert seen.count("reported") == rounds
+
+
 def test_a_device_that_is_closed_meanwhile_ends_a_request_as_if_it_was_told_to(tmp_path: Path) -> None:
     """The page's thread may be about to ask when its person ends everything: no traceback."""
     with live_server(tmp_path) as live, new_device(tmp_path / "device") as device:
         device.join(live.url)
         driver = device._driver()
-        driver._http.close()
+        driver.http.close()
         with pytest.raises(Stopped):
             driver.run(joining.ask_offer())
 
@@ -285,6 +304,23 @@ def test_a_refusal_stops_the_page_with_its_sentence(joined: Device) -> None:
     assert taking.code == "not-active"
     assert "the server refused (403): removed." in taking.words
     assert stop.seconds == []
+
+
+def test_a_bug_ends_participation_with_a_sentence(
+    joined: Device, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The page names the exception but not its message, which may contain a rating; the terminal shows both."""
+
+    def fail(*given: object, **more: object) -> str:
+        raise ZeroDivisionError("rating 5.0")
+
+    monkeypatch.setattr(joined, "step", fail)
+    taking = Participation(joined)
+    taking.start()
+    wait_for(lambda: taking.code == "failed" and not taking.is_on)
+    assert "ZeroDivisionError" in taking.words
+    assert "5.0" not in taking.words
+    assert "rating 5.0" in capsys.readouterr().err
 
 
 def test_the_page_takes_part_again_when_a_full_server_has_room(tmp_path: Path) -> None:

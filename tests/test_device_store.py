@@ -1,5 +1,7 @@
 """A device's store: damage and impossible places are one sentence, and nothing of anybody else's is touched."""
 
+import json
+import math
 import os
 import re
 import shutil
@@ -17,8 +19,9 @@ from offline_kit import OfflineServer, make_small_offer
 
 from hushrec import Device
 from hushrec.device import joining
+from hushrec.device.budgets import Budgets
 from hushrec.device.store import NAMES, Store
-from hushrec.errors import HushrecError, StorageError
+from hushrec.errors import HushrecError, ParameterError, StorageError
 
 SECRET = bytes(range(100, 132))
 
@@ -257,3 +260,24 @@ def test_forgetting_removes_the_stores_own_files_alone(tmp_path: Path, way: Call
     assert not (tmp_path / "alone").exists()
     assert os.listdir(tmp_path / "shared") == ["letter"]
     assert (tmp_path / "shared" / "letter").read_text() == "dear"
+
+
+def test_a_store_with_a_least_cohort_that_is_now_refused_still_opens(tmp_path: Path) -> None:
+    """In the form of this version and in that of earlier ones; a person can no longer choose it."""
+    for record in ({"options": {"masked": {"least_cohort": 2}}}, {"epsilon": 4.0, "least_cohort": 2}):
+        assert Budgets.from_record(record).chosen("masked")["least_cohort"] == 2
+    with Device.create(tmp_path / "device") as device:
+        with pytest.raises(ParameterError, match="least_cohort"):
+            device.choose(least_cohort=2)
+        device.choose(least_cohort=4)
+        assert device.budgets.chosen("masked")["least_cohort"] == 4
+
+
+def test_infinite_budgets_survive_the_store_where_they_are_allowed() -> None:
+    """JSON has no infinity, so the record spells it."""
+    budgets = Budgets(limits={"table": math.inf}).choosing({"epsilon": math.inf})
+    record = json.loads(json.dumps(budgets.to_record(), allow_nan=False))
+    assert record["options"] == {"masked": {"own_epsilon": "inf"}}
+    assert Budgets.from_record(record) == budgets
+    with pytest.raises(ParameterError, match="epsilon_i must be finite"):
+        Budgets().choosing({"epsilon_i": math.inf})

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+import uvicorn
 from fastapi import FastAPI
 from offline_kit import OfflineServer, make_small_offer
 from pace import slowness
@@ -31,12 +32,12 @@ from hushrec.budget.events import TablesElsewhere
 from hushrec.cli.device import ui
 from hushrec.device import joining
 from hushrec.device.inference import compare
-from hushrec.device.ui import Page, Rating, make_ui
+from hushrec.device.ui import Consent, Page, Rating, make_ui
 from hushrec.errors import ParameterError
 from hushrec.protocols.fleet_size import sentence_of
 from hushrec.protocols.gradient.device import GradientDevice
 from hushrec.protocols.gradient.fleet_size import MEASURED
-from hushrec.scale import form_values
+from hushrec.scale import Scale
 
 ROOT = Path(__file__).parents[1]
 HOST, TOKEN = "127.0.0.1:8471", "secret"
@@ -113,7 +114,7 @@ def test_before_joining_there_is_nothing_to_rate(client: Asker) -> None:
     assert client.get("/api/levels").json() == {"levels": []}
     assert client.get("/api/recommendations").json()["code"] == "not-now"
     assert client.get("/api/sent").json()["last"] is None
-    assert "epsilon_i" in client.post("/api/level", json={"level": 3}).json()["detail"]
+    assert client.post("/api/level", json={"level": 3}).json()["code"] == "not-now"
 
 
 def test_rate_take_part_and_see_what_left(tmp_path: Path) -> None:
@@ -134,7 +135,8 @@ def test_rate_take_part_and_see_what_left(tmp_path: Path) -> None:
         while (last := client.get("/api/sent").json()["last"]) is None:
             device.step(wait=ROUND_WAIT)
         state = client.get("/api/state").json()
-        assert (state["level"], state["ledger"]["limit"], state["can_change_level"]) == (1.0, 2.0, False)
+        assert (device.budgets.by_protocol()["sdcf"]["epsilon_i"], state["ledger"]["limit"]) == (1.0, 2.0)
+        assert state["ledger"]["fixed"] is not None
         assert "epsilon_i" in client.post("/api/level", json={"level": 4}).json()["detail"]
         report = device.sent().reports[-1].report
         assert [row["title"] for row in last["rows"]] == [f"Item-{item}" for item in report.items]
@@ -144,7 +146,7 @@ def test_rate_take_part_and_see_what_left(tmp_path: Path) -> None:
         assert not {entry["item"] for entry in found} & {f"item-{n}" for n in range(7)}
         meaning = client.get("/api/levels").json()
         assert [level["epsilon"] for level in meaning["levels"]] == [0.5, 2.0, 8.0]
-        assert client.post("/api/allow-draw", json={}).status_code == 204
+        assert client.post("/api/allow", json={"raise_to": 4}).status_code == 204
         assert client.get("/api/state").json()["ledger"]["limit"] == 4.0
         assert client.post("/api/forget", json={}).status_code == 204
         assert client.get("/api/state").status_code == 410
@@ -213,7 +215,12 @@ def test_nobody_waits_for_a_server_that_is_silent(tmp_path: Path, monkeypatch: p
         assert client.post("/api/part", json={"on": True}).status_code == 204
         connection, _ = silent.accept()  # the thread asks
         assert client.post("/api/part", json={"on": False}).status_code == 204
-        assert client.get("/api/state").json()["part"] == {"on": False, "code": "off", "words": ""}
+        assert client.get("/api/state").json()["part"] == {
+            "on": False,
+            "code": "off",
+            "words": "",
+            "needed": None,
+        }
         assert client.post("/api/forget", json={}).status_code == 204
         assert time.monotonic() - started < PATIENCE  # which the thread still waits for
         connection.close()
@@ -237,7 +244,7 @@ def test_a_device_keeps_its_last_reports(tmp_path: Path, monkeypatch: pytest.Mon
         vectors = {}
         while device.step(wait=ROUND_WAIT) == "reported":
             found = device.sent().reports
-            vectors[found[-1].report.round_number] = device.item_vectors()
+            vectors[found[-1].report.round_number] = device.public_table()["item_vectors"]
         assert device.status().is_over
         found = device.sent().reports
         assert len(found) == 3
@@ -260,10 +267,16 @@ def test_a_level_of_ones_own_is_on_the_slider(tmp_path: Path) -> None:
 
 
 def test_the_page_is_on_loopback_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`hushrec device ui` hands one socket to its server, bound to 127.0.0.1."""
+    """`hushrec device ui` hands one socket to its server, bound to 127.0.0.1; a browser can connect from then on."""
     Device.create(tmp_path / "device").close()
     bound = []
-    monkeypatch.setattr("uvicorn.Server.run", lambda _, sockets: bound.extend(one.getsockname()[0] for one in sockets))
+
+    def connect(_: uvicorn.Server, sockets: list[socket.socket]) -> None:
+        for listening in sockets:
+            bound.append(listening.getsockname()[0])
+            socket.create_connection(listening.getsockname()).close()
+
+    monkeypatch.setattr("uvicorn.Server.run", connect)
     ui(port=0, store=tmp_path / "device")
     assert bound == ["127.0.0.1"]
 
@@ -341,7 +354,7 @@ def test_scaling_a_report_down_hides_no_rating_from_the_attack(tmp_path: Path, r
 )
 def test_a_form_offers_ten_ratings_at_most(scale: tuple[float, float], offered: list[float]) -> None:
     """Whole steps, else halves, else five values from end to end."""
-    assert form_values(*scale).tolist() == pytest.approx(offered)
+    assert Scale(*scale).form_values().tolist() == pytest.approx(offered)
 
 
 def test_what_to_expect_is_said_for_as_many_devices_as_the_server_expects(tmp_path: Path) -> None:
@@ -378,7 +391,8 @@ def test_a_spent_budget_stops_taking_part_and_a_person_can_allow_more(tmp_path: 
             wait_for(lambda: not page.participation.is_on)
             assert page.participation.code == code
             assert ("--raise-to 16" in page.participation.words) == (code == "budget")
-            page.allow_draw()
+            assert page.participation.needed == (16.0 if code == "budget" else None)
+            page.allow(Consent(raise_to=page.participation.needed))
         assert page.participation.reported == 4
         assert page.state()["is_over"]
 
@@ -390,6 +404,6 @@ def test_another_budget_of_sdcf_leaves_the_cost_of_masked_runs_in_the_ledger(tmp
         ledger.raise_limit("table", 4.0)
         ledger.charge([TablesElsewhere(1.5, 0.0)])
         session._put(device.budgets, ledger)
-        device.choose_budget(2)
+        device.choose(epsilon_i=2)
         kept = session.store.ledger()
-        assert (kept.limit("table"), kept["table"].charged(), kept.limit("selection")) == (4.0, 1.5, 4.0)
+        assert (kept.limit("table"), kept["table"].charged(), kept.limit("selection")) == (4.0, 1.5, None)

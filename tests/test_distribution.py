@@ -95,10 +95,12 @@ main()
 WITHOUT_REPORT = """
 import sys
 sys.modules["jinja2"] = None
+from concurrent.futures import ThreadPoolExecutor
 from hushrec import demo
 from hushrec.cli import main
 demo.SETTINGS = {name: demo.SETTINGS[name] for name in ("masked-8",)}
-assert demo.run_demo("demo").page is None  # and all else is there
+with ThreadPoolExecutor() as beside:
+    assert demo.run_demo("demo", progress=lambda *_: None, beside=beside).page is None  # and all else is there
 sys.argv = ["hushrec", "report", "demo/runs", "--out", "page.html"]
 main()
 """

@@ -6,6 +6,7 @@ from typing import Any
 import numba
 import numpy as np
 import pytest
+from parties import recorded_draws
 from scipy.stats import chi2, ttest_ind
 
 from hushrec.budget.calibrate import calibrate_selection
@@ -90,12 +91,12 @@ def test_the_same_draws_give_the_same_numbers_in_every_model(name: str) -> None:
 
 
 def _assert_same_numbers(problem: TrainingProblem) -> None:
-    reference = ReferenceEngine(problem, record_draws=True)
+    reference = ReferenceEngine(problem)
     cpu = CpuEngine(problem, dtype=np.float64)
-    assert reference.recorded_draws is not None
     for _ in range(6):
-        reference.run_round()
-        cpu.run_round(reference.recorded_draws[-1])
+        with recorded_draws() as drawn:
+            reference.run_round()
+        cpu.run_round(drawn)
 
     np.testing.assert_allclose(cpu.predictor().item_vectors, reference.predictor().item_vectors, rtol=0, atol=1e-9)
     np.testing.assert_allclose(cpu.predictor().user_vectors, reference.predictor().user_vectors, rtol=0, atol=1e-9)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hushrec.evaluate import list_metrics, mae, rating_metrics, rmse, shrink
-from hushrec.models.baselines import fit_biases, rating_baselines
+from hushrec.models.baselines import BIAS_PENALTY, fit_biases, rating_baselines
 
 
 def test_rmse_and_mae_by_hand():
@@ -38,12 +38,12 @@ def test_biases_solve_the_normal_equations(rng):
     """The gradient of the regularized squared error vanishes at the fit, against a dense solve."""
     users, items = np.nonzero(rng.random((6, 5)) < 0.6)
     residuals = rng.normal(size=len(users))
-    user_bias, item_bias = fit_biases(users, items, residuals, 6, 5, penalty=2.0)
+    user_bias, item_bias = fit_biases(users, items, residuals, 6, 5)
 
     design = np.zeros((len(users), 11))
     design[np.arange(len(users)), users] = 1
     design[np.arange(len(users)), 6 + items] = 1
-    dense = np.linalg.solve(design.T @ design + 2.0 * np.eye(11), design.T @ residuals)
+    dense = np.linalg.solve(design.T @ design + BIAS_PENALTY * np.eye(11), design.T @ residuals)
     np.testing.assert_allclose(np.concatenate([user_bias, item_bias]), dense, atol=1e-8)
 
 

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from command import run
 
+from hushrec.data import Ratings, Scale
 from hushrec.data.synthetic import synthetic, synthetic_truth
 from hushrec.errors import ParameterError
-from hushrec.models.predictor import likeness_between
+from hushrec.models.mf import MatrixFactorization
+from hushrec.models.predictor import VectorPredictor, likeness_between
 from hushrec.simulation.results import Result
 from hushrec.simulation.results import load as load_run
 from hushrec.simulation.training import train
@@ -80,3 +82,14 @@ def test_the_command_says_why(result: Result, tmp_path: Path) -> None:
     assert f"{reasons[0].title}: {reasons[0].rating:g}" in shown.out
     assert '"reasons"' in run("recommend", tmp_path / "run", "--user", "1", "--why", "--json").out
     assert '"reasons"' not in run("recommend", tmp_path / "run", "--user", "1", "--json").out
+
+
+def test_equal_ratings_are_all_liked_whatever_the_scale() -> None:
+    """On the scale 1 to 10, three ratings of 6 have a mean that is above them by rounding; they are reasons still."""
+    users, items = np.repeat(np.arange(6), 3), np.tile(np.arange(3), 6)
+    names = [f"p{user}" for user in range(6)], [f"i{item}" for item in range(4)]
+    ratings = Ratings("sixes", *names, np.append(users, 0), np.append(items, 3), np.full(19, 6.0), Scale(1, 10))
+    predictor = VectorPredictor(MatrixFactorization(2), np.ones((6, 2)), np.array([[2.0, 1], [2, 1], [0, 1], [2, 1]]))
+    result = Result({"model": "mf"}, ratings, predictor)
+    assert [reason.item for reason in result.explain_to({"i0": 6, "i1": 6, "i2": 6}, "i3")] == ["i0", "i1"]
+    assert [reason.item for reason in result.explain("p1", "i3")] == ["i0", "i1"]

@@ -4,7 +4,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from parties import SDCF, small_problem
+from parties import SDCF, recorded_draws, small_problem
 from scipy.stats import kstest
 
 from hushrec.data import Ratings, Scale, synthetic
@@ -136,7 +136,7 @@ def test_a_column_moves_by_the_mean_over_the_reports_that_touch_it(order, rng):
 def test_without_attributes_it_is_biased_matrix_factorization(protocol):
     """Five rounds of r̂ = w₀ + b_u + b_i + u · v, written with plain loops from the same draws: equal to 1e-9."""
     problem = small_problem(protocol, model=FactorizationMachine(K))
-    engine = ReferenceEngine(problem, record_draws=True)
+    engine = ReferenceEngine(problem)
     clients = dict(engine.clients)
     values = {user: client._values.copy() for user, client in clients.items()}
     table, users = engine.predictor().item_vectors, engine.predictor().user_vectors
@@ -144,13 +144,13 @@ def test_without_attributes_it_is_biased_matrix_factorization(protocol):
     user_bias, user_vectors = users[:, 0].copy(), users[:, 1:].copy()
     terms = problem.terms
     for round_number in range(1, 6):
-        engine.run_round()
-        assert engine.recorded_draws is not None
+        with recorded_draws() as drawn:
+            engine.run_round()
         eta = terms.step_size(round_number)
         bias_sums, vector_sums = np.zeros(problem.n_items), np.zeros_like(item_vectors)
         counts, all_errors = np.zeros(problem.n_items), []
         new_user_bias, new_user_vectors = user_bias.copy(), user_vectors.copy()
-        for user, draws in engine.recorded_draws[-1].items():
+        for user, draws in drawn.items():
             rated = clients[user]._items
             errors = {}
             for item, value in zip(rated, values[user], strict=True):

@@ -27,7 +27,7 @@ def rng() -> np.random.Generator:
 def table_of(rows: np.ndarray, variances: np.ndarray, kernel: tuple[float, float], titles: TitleRows) -> gp.ItemTable:
     """A public table with these arrays, and nothing about offsets and counts."""
     none, words = np.zeros(len(rows)), (titles.starts, titles.columns, titles.weights)
-    return gp.ItemTable(none, rows, variances, none, none, np.array(kernel), *words)
+    return gp.ItemTable(none, rows, variances, none, np.array(kernel), *words)
 
 
 def covariance(rows: np.ndarray, titles: TitleRows) -> np.ndarray:
@@ -70,27 +70,25 @@ def test_the_process_predicts_mean_and_deviation(person: dict[str, np.ndarray]) 
     titles = title_rows(TITLES)
     rows, items, residuals, variances = (person[name] for name in ("rows", "items", "residuals", "variances"))
     table, wanted = table_of(rows, variances, KERNEL, titles), np.arange(len(TITLES))
-    words = gp.title_scratch(table)
-    factor, alpha = gp.fit_process(items, residuals, table, words)
-    mean = gp.predict_mean(items, alpha, wanted, table, words)
-    deviation = gp.predict_deviation(items, factor, wanted, table, words)
+    factor, alpha = gp.fit_process(items, residuals, table)
+    mean = gp.predict_mean(items, alpha, wanted, table)
+    deviation = gp.predict_deviation(items, factor, wanted, table)
 
     k = covariance(rows, titles)
     inverse = np.linalg.inv(k[np.ix_(items, items)] + np.diag(variances[items]))
     np.testing.assert_allclose(mean, k[:, items] @ inverse @ residuals, rtol=1e-10)
     expected = np.sqrt(np.diag(k - k[:, items] @ inverse @ k[:, items].T))
     np.testing.assert_allclose(deviation, expected, rtol=1e-9)
-    assert not words.any()
 
 
 def test_the_linear_part_predicts_what_the_posterior_predicts(person: dict[str, np.ndarray]) -> None:
     """Two routes to one number: regression on rows, and the process with the kernel of their products."""
     rows, items, residuals, variances = (person[name] for name in ("rows", "items", "residuals", "variances"))
     no_titles = TitleRows(np.zeros(8, np.int64), np.empty(0, np.int64), np.empty(0))
-    wanted, words, table = np.arange(7), np.zeros(0), table_of(rows, variances, (0.0, 1.0), no_titles)
-    factor, alpha = gp.fit_process(items, residuals, table, words)
-    found = gp.predict_mean(items, alpha, wanted, table, words)
-    deviation = gp.predict_deviation(items, factor, wanted, table, words)
+    wanted, table = np.arange(7), table_of(rows, variances, (0.0, 1.0), no_titles)
+    factor, alpha = gp.fit_process(items, residuals, table)
+    found = gp.predict_mean(items, alpha, wanted, table)
+    deviation = gp.predict_deviation(items, factor, wanted, table)
     mean, covariance = gp.taste_posterior(rows[items], residuals, 1 / variances[items])
     np.testing.assert_allclose(found, rows @ mean, rtol=1e-9)
     np.testing.assert_allclose(gp.predict_taste(mean, wanted, rows), rows @ mean, rtol=1e-9)

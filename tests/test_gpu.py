@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from parties import SDCF, small_problem
+from parties import SDCF, recorded_draws, small_problem
 from scipy import stats
 
 torch = pytest.importorskip("torch", reason="engine gpu needs torch: pip install torch==2.13.0")
@@ -43,8 +43,8 @@ PROTOCOLS = {"plain": Plain(), "isgld": Isgld(epsilon=4.0), "sdcf": SDCF, "unbou
 def test_with_the_draws_of_real_clients_a_round_is_the_same(protocol):
     """Selection, fakes and noise taken from `reference`: users, items and loss agree to 1e-9 in float64."""
     problem = small_problem(protocol)
-    reference = rounds(ReferenceEngine(problem, record_draws=True), 1)
-    draws = reference.recorded_draws[0]
+    with recorded_draws() as draws:
+        reference = rounds(ReferenceEngine(problem), 1)
     batch = GpuBatch([problem], device="cpu", dtype=torch.float64)
     batch.round_number = 1
     shape = (problem.n_users, problem.n_items)
@@ -237,7 +237,7 @@ users, items = users[keep], items[keep]
 shared = dict(protocol="sdcf", epsilon_i=4.0, factors=2, rounds=2, step=0.3, split=0, seed=0)
 for model in (dict(model="mf", epsilon_g=1.0), dict(model="bpr")):
     grid = Grid(6, 5, users, items, 1.0 + users % 5, (np.arange(len(users)) % 5 == 0)[None], [shared | model])
-    print(run_grid(grid, device="cpu").curve.shape)
+    print(run_grid(grid).curve.shape)
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert result.stdout.split("\n")[:2] == ["(1, 2)"] * 2, result.stderr

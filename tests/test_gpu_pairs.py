@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from parties import small_problem
+from parties import recorded_draws, small_problem
 from scipy import stats
 
 torch = pytest.importorskip("torch", reason="engine gpu needs torch: pip install torch==2.13.0")
@@ -60,8 +60,8 @@ def given_reports(batch, draws):
 def test_with_the_draws_of_real_clients_a_round_is_the_same(protocol):
     """Selection, partners and noise taken from `reference`: users, items and loss agree to 1e-9 in float64."""
     problem = pair_problem(protocol)
-    reference = rounds(ReferenceEngine(problem, record_draws=True), 1)
-    draws = reference.recorded_draws[0]
+    with recorded_draws() as draws:
+        reference = rounds(ReferenceEngine(problem), 1)
     batch = GpuBatch([problem], device="cpu", dtype=torch.float64)
     batch.round_number = 1
     user_noise, item_noise = np.zeros((problem.n_users, 3)), np.zeros((problem.n_items, 3))

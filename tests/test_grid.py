@@ -5,7 +5,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="engine gpu needs torch: pip install torch==2.13.0")
 
-from hushrec.engines.gpu import user_arrays  # noqa: E402
+from hushrec.engines.gpu import engine, user_arrays  # noqa: E402
 from hushrec.experiments import grid as grids  # noqa: E402
 from hushrec.experiments.grid import Grid, GridResult, main, make_problems, run_grid  # noqa: E402
 
@@ -62,11 +62,12 @@ def test_a_shared_problem_equals_one_made_alone(small_grid):
 
 def test_a_grid_is_the_same_however_it_is_cut(small_grid, monkeypatch):
     """All runs at once, two at a time, and cut again when memory runs out: the same curves to rounding."""
-    whole = run_grid(small_grid, device="cpu")
+    monkeypatch.setattr(engine, "default_device", lambda: "cpu")
+    whole = run_grid(small_grid)
     assert whole.about["batches"] == 1
     assert np.isfinite(whole.curve).all()
     monkeypatch.setattr(user_arrays, "runs_at_once", lambda *arguments: 2)
-    cut = run_grid(small_grid, device="cpu")
+    cut = run_grid(small_grid)
     assert cut.about["batches"] == 3
     monkeypatch.setattr(user_arrays, "runs_at_once", lambda *arguments: 6)
     run_batch = grids._run_batch
@@ -77,9 +78,9 @@ def test_a_grid_is_the_same_however_it_is_cut(small_grid, monkeypatch):
         return run_batch(grid, numbers, *rest)
 
     monkeypatch.setattr(grids, "_run_batch", too_much)
-    again = run_grid(small_grid, device="cpu")
+    again = run_grid(small_grid)
     assert again.about["batches"] == 2
-    few = run_grid(small_grid, device="cpu", splits_at_once=1)
+    few = run_grid(small_grid, splits_at_once=1)
     assert few.about["batches"] == 2
     for other in (cut, again, few):
         np.testing.assert_allclose(other.curve, whole.curve, atol=1e-4)

@@ -112,7 +112,11 @@ def test_a_device_scales_its_report_down_to_the_announced_norm(share: float) -> 
 
 def test_a_server_holds_reports_to_the_norm_that_it_announced() -> None:
     """With room for float32, and no more."""
-    server = open_server(make_terms(), [0, 1], max_report_norm=2.0)
+    terms = make_terms()
+    side = GradientServer(terms, MODEL, make_vectors(terms.n_items))
+    side.max_report_norm = 2.0
+    server = Server(side, [0, 1])
+    server.start_round()
     assert server.inbox(0).max_report_norm == 2.0
     rows = np.full((4, 3), 1 / np.sqrt(3))  # norm 2 together
     with pytest.raises(RemoteProtocolError, match="joint norm of at most 2 "):
@@ -145,7 +149,7 @@ def test_the_bound_grows_with_the_number_of_devices_and_falls_with_the_step() ->
 
 def test_over_http_the_hostile_device_is_refused_and_the_honest_one_is_not(tmp_path: Path) -> None:
     """The bound is announced, a device keeps to it, and it outlives a restart of the server."""
-    settings = small_settings(terms={"step": 40.0, "reports_per_client": 16}, rounds={"quorum": 1.0})
+    settings = small_settings(terms={"step": 40.0, "reports_per_client": 16}, rounds={"early_fraction": 1.0})
     with (
         live_server(tmp_path, settings, n_items=300) as live,
         RawDevice(live) as hostile,

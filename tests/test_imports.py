@@ -7,7 +7,7 @@ import hushrec
 
 PACKAGE = Path(hushrec.__file__).parent
 
-_BASE = {"arrays", "errors", "extras", "options", "plugins", "randomness", "scale"}
+_BASE = {"arrays", "errors", "extras", "json_values", "options", "plugins", "randomness", "scale"}
 _PARTS = _BASE | {"budget", "mechanisms", "models", "messages"}
 _PARTIES = _PARTS | {"protocols", "client", "server"}
 _SIMULATION = _PARTIES | {"simulation", "simulation.training_problem", "engines", "data", "evaluate", "files"}
@@ -17,16 +17,17 @@ _SIMULATION = _PARTIES | {"simulation", "simulation.training_problem", "engines"
 ALLOWED: dict[str, set[str]] = {
     "arrays": set(),
     "errors": set(),
+    "json_values": set(),
     "options": {"errors"},
     "plugins": set(),
     "extras": set(),
     "randomness": {"arrays", "errors"},
-    "scale": {"arrays"},
+    "scale": {"arrays", "errors"},
     "budget": _BASE,
     "mechanisms": _BASE | {"budget"},
     "models": _BASE,
     "messages": _BASE,
-    "wire": _BASE | {"messages"},
+    "wire": _PARTS | {"protocols"},
     "signing": _BASE | {"messages"},
     "pages": set(),
     "open_files": set(),

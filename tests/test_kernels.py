@@ -179,9 +179,7 @@ def test_joint_comparisons_draw_each_item_with_the_probability_of_its_bit(zero, 
     scratch, out = np.empty(randomized_response.scratch_words(N_WORDS), np.uint64), np.empty(N_WORDS, np.uint64)
     drawn = np.zeros(64 * N_WORDS, np.int64)
     for user in range(trials):
-        randomized_response.respond(
-            STREAM, user, PATTERN, randomized_response.threshold(zero), randomized_response.threshold(one), scratch, out
-        )
+        randomized_response.respond(STREAM, user, PATTERN, zero, one, scratch, out)
         drawn += np.unpackbits(out.view(np.uint8), bitorder="little")
     assert_frequencies(drawn, trials, zero, one)
     expected = np.where(IS_ONE, one, zero)
@@ -192,13 +190,9 @@ def test_joint_comparisons_draw_each_item_with_the_probability_of_its_bit(zero, 
 def test_certain_and_impossible_items_are_certain_and_impossible():
     """Probabilities of 1 and 0 hold exactly, for both kinds of draws."""
     scratch, out = np.empty(randomized_response.scratch_words(N_WORDS), np.uint64), np.empty(N_WORDS, np.uint64)
-    randomized_response.respond(
-        STREAM, 1, PATTERN, randomized_response.threshold(0.0), randomized_response.threshold(1.0), scratch, out
-    )
+    randomized_response.respond(STREAM, 1, PATTERN, 0.0, 1.0, scratch, out)
     np.testing.assert_array_equal(out, PATTERN)
-    randomized_response.respond(
-        STREAM, 1, PATTERN, randomized_response.threshold(1.0), randomized_response.threshold(0.0), scratch, out
-    )
+    randomized_response.respond(STREAM, 1, PATTERN, 1.0, 0.0, scratch, out)
     np.testing.assert_array_equal(out, ~PATTERN)
     items = np.empty(64 * N_WORDS, np.uint32)
     assert randomized_response.select_sparse(STREAM, 1, PATTERN, 64 * N_WORDS, 0.0, 0.0, scratch, items) == 0
@@ -255,8 +249,8 @@ def test_permanent_bits_are_flipped_as_often_as_they_should_be(cap):
     rated = np.arange(0, 120, 3, dtype=np.uint32)
     starts, items = np.arange(n_users + 1) * len(rated), np.tile(rated, n_users)
     bits = np.zeros((n_users, 2), np.uint64)
-    thresholds = np.full(n_users, randomized_response.threshold(flip))
-    randomized_response.fill_permanent(0, n_users, starts, items, np.full(n_users, cap), thresholds, STREAM, bits)
+    flips = np.full(n_users, flip)
+    randomized_response.fill_permanent(0, n_users, starts, items, np.full(n_users, cap), flips, STREAM, bits)
     drawn = np.unpackbits(bits.view(np.uint8).reshape(n_users, -1), axis=1, bitorder="little").sum(axis=0)
     counted = min(cap, len(rated)) / len(rated)
     is_rated = np.isin(np.arange(n_items), rated)

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from hushrec.budget import accountants
-from hushrec.budget import ledger as ledgers
+from hushrec.budget.accountants import ACCOUNTANTS, Accountant
 from hushrec.budget.events import GradientsSent, PermanentDraw, RatingsPerturbed, SelectionSent, TablesElsewhere
 from hushrec.budget.ledger import Ledger
 from hushrec.device.budgets import consent
@@ -36,7 +35,7 @@ def used_ledger() -> Ledger:
 
 def statement(ledger: Ledger) -> dict[str, Any]:
     """What the protocol says to the person."""
-    return Sdcf(4.0, 4.0).ledger_statement(ledger)
+    return Sdcf(4.0, 4.0).ledger_statement(ledger).to_dict()
 
 
 def test_a_statement_is_worked_by_hand() -> None:
@@ -44,8 +43,10 @@ def test_a_statement_is_worked_by_hand() -> None:
     found = statement(used_ledger())
     assert found.pop("unit") == wording.selection_unit(None)
     assert found.pop("not_covered") == wording.ledger_not_covered(capped=False, perturbed=False)
-    assert [sentence.endswith("rho 3") for sentence in found.pop("also")] == [True]
+    assert ["ρ 3" in sentence for sentence in found.pop("sentences")] == [False, False, True]
+    assert "epsilon_i" in found.pop("fixed")
     assert found == {
+        "delta": 0.0,
         "committed": 8.0,
         "spent": 4.0,
         "limit": 8.0,
@@ -55,6 +56,8 @@ def test_a_statement_is_worked_by_hand() -> None:
         "capped": False,
         "value_rho": 3.0,
         "rating_epsilon": 0.0,
+        "own_epsilon": None,
+        "own_delta": None,
     }
 
 
@@ -91,13 +94,10 @@ def test_what_needs_a_limit_is_refused_without_one() -> None:
 
 
 def test_a_unit_of_its_own_is_priced_by_its_accountant(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An event names its unit: what declares an accountant for it can be charged, limited and stored."""
-    monkeypatch.setattr(accountants, "ACCOUNTANTS", dict(accountants.ACCOUNTANTS))
-    monkeypatch.setattr(ledgers, "ACCOUNTANTS", accountants.ACCOUNTANTS)
+    """An event names its unit, which can be charged, limited and stored once it has an accountant."""
 
-    @accountants.prices
     @dataclass(slots=True)
-    class Whispers(accountants.Accountant):
+    class Whispers(Accountant):
         unit: ClassVar[str] = "whisper"
         heard: int = 0
 
@@ -107,6 +107,7 @@ def test_a_unit_of_its_own_is_priced_by_its_accountant(monkeypatch: pytest.Monke
         def charged(self) -> float:
             return float(self.heard)
 
+    monkeypatch.setitem(ACCOUNTANTS, "whisper", Whispers)
     whisper = SimpleNamespace(unit="whisper")
     ledger = Ledger(whisper=2)
     ledger.charge([whisper, whisper])

@@ -7,14 +7,16 @@ import numpy as np
 import pytest
 from command import run
 
-from hushrec.data.ratings import Ratings, Scale
+from hushrec.data.ratings import Ratings
 from hushrec.data.synthetic import synthetic
 from hushrec.errors import ParameterError, RunError
+from hushrec.evaluate import is_chance
 from hushrec.report.studies import read_studies
+from hushrec.scale import Scale
 from hushrec.simulation.results import Result
 from hushrec.simulation.results import load as load_run
 from hushrec.simulation.settings import Settings
-from hushrec.simulation.tasks import list_scores, rating_task
+from hushrec.simulation.tasks import Profiles, rating_task
 from hushrec.simulation.training import load_final, train, train_final
 from hushrec.simulation.verdict import verdict
 
@@ -93,7 +95,8 @@ def test_a_model_that_knows_its_uncertainty_sorts_by_itself() -> None:
         def deviations(self, user: int) -> np.ndarray:
             return np.array([0.1, 0.1])
 
-    found = list_scores(Sure(), np.array([0]), np.array([3.0]), np.array([0.0, 0.0]))  # type: ignore[arg-type]
+    own = Profiles(np.array([0, 1]), np.array([0]), np.array([3.0]), np.array([0.0, 0.0]))
+    found = own.list_scores(Sure(), np.array([0]))  # type: ignore[arg-type]
     assert found.tolist() == [[5.0, 1.0]]
 
 
@@ -141,7 +144,7 @@ def test_a_run_with_patience_is_trained_again_for_as_many_rounds_as_were_best(sp
     """There is no validation part left to stop by."""
     result = train(sparse, **{**QUICK, "rounds": 40}, patience=3)
     assert train_final(result).record["rounds"] == result.record["best_round"]
-    with pytest.raises(ParameterError, match=r"patience .* final"):
+    with pytest.raises(ParameterError, match=r"patience.*final"):
         Settings(protocol="plain", final=True, patience=3)
 
 
@@ -187,12 +190,38 @@ def test_a_verdict_says_when_a_run_wins_and_when_privacy_is_what_costs() -> None
     assert "Without privacy it loses too (0.945)" in verdict(record)
     record |= {"curve": [{"rmse": 0.93}] * 5 + [{"rmse": 0.95}] * 15}
     assert verdict(record).endswith("try --patience 10.")
-    assert verdict(record | {"metrics": {"rmse": 0.94}}).startswith("sdcf is as good as the bias model in RMSE")
+    assert verdict(record | {"metrics": {"rmse": 0.9401}}).startswith(
+        "sdcf is about as accurate as the bias model in RM"
+    )
     ranking = {
         "metrics": {"auc": 0.9}, "curve": [{"auc": 0.9}] * 20, "comparisons": {},
         "baselines": {"popularity": {"auc": 0.86}, "random": {"auc": 0.5}},
     }  # fmt: skip
     assert verdict(record | ranking) == "sdcf beats the most popular items by 0.040 AUC (0.900 against 0.860)."
+    worse = {"metrics": {"auc": 0.9, "hr_at_10": 0.1}, "baselines": {"popularity": {"auc": 0.86, "hr_at_10": 0.2}}}
+    assert "its lists lose to the most popular items (HR@10 0.100 against 0.200)." in verdict(record | ranking | worse)
+
+
+def test_a_difference_that_chance_explains_is_neither_won_nor_lost() -> None:
+    """Nine of ten people are better served by a hair; one person's errors turn the sum. Then everybody agrees."""
+    record = {
+        "protocol": "masked", "rounds": 1, "patience": None, "metrics": {"rmse": 0.95}, "curve": [{"rmse": 0.95}],
+        "baselines": {"bias": {"rmse": 0.94}}, "comparisons": {}, "budget": {"epsilon": 8.0},
+    }  # fmt: skip
+    assert "Try --epsilon inf" in verdict(record)
+    chance = verdict(record | {"within_chance": {"bias": ["rmse"]}})
+    assert chance == "masked is about as accurate as the bias model in RMSE (0.950 against 0.940)."
+    assert is_chance(np.array([-0.1] * 9 + [2.0]))
+    assert is_chance(np.zeros(10))
+    assert not is_chance(np.full(10, 0.1))
+
+
+def test_a_run_that_cannot_differ_but_by_chance_says_so() -> None:
+    """Twenty ratings of six people are not enough to tell two models apart; the record says in which metrics."""
+    record = train("synthetic:users=6,items=20,ratings=100,seed=1").record
+    assert "rmse" in record["within_chance"]["bias"]
+    assert "about as accurate as" in record["verdict"]
+    assert record["within_chance"].keys() == record["baselines"].keys()
 
 
 # Comparisons ---------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from hushrec.engines.cpu.masked import CpuMaskedEngine
 from hushrec.engines.reference import ReferenceEngine
 from hushrec.messages import Address
 from hushrec.protocols.masked.agreement import disagreements
-from hushrec.protocols.masked.encoding import DecodedSum, add_decoded, decode_sum, is_plausible
+from hushrec.protocols.masked.encoding import DecodedSum, add_sums, decode_sum, is_plausible
 from hushrec.protocols.masked.messages import MaskedTable
 from hushrec.protocols.masked.noise import summed_noise
 from hushrec.simulation.training_problem import AnyProblem
@@ -71,7 +71,7 @@ def test_honest_cohorts_agree(name: str, epsilon: float) -> None:
     for _ in engine.priced.plan.rounds:
         drawn = [cohort_sums(engine, rng) for _ in range(SPLITS)]
         assert max(max(disagreements(engine.learner, sums, DEVICES)) for sums in drawn) <= 1
-        engine.learner.learn({name: add_decoded([own[name] for own in drawn[0]]) for name in drawn[0][0]}, PEOPLE)
+        engine.learner.learn(add_sums(drawn[0]), PEOPLE)
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
@@ -97,8 +97,8 @@ def test_a_cohort_that_disagrees_is_discarded_where_there_are_three(cohorts: int
     engine = ReferenceEngine(sized(problem, audience_problem(n_users=largest, epsilon=np.inf)))
     side, honest = engine.server.side, engine.clients[4].report
 
-    def report(address: Address, message: Any, draws: Any = None) -> Any:
-        made = honest(address, message, draws)
+    def report(address: Address, message: Any) -> Any:
+        made = honest(address, message)
         if not isinstance(made, MaskedTable):
             return made
         more = np.zeros(len(made.numbers), dtype=np.int64)

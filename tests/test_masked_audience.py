@@ -44,10 +44,14 @@ def small_problem(
 def problem_of(
     users: np.ndarray, items: np.ndarray, n_users: int, n_items: int, model: Audience, epsilon: float = 8.0
 ) -> AnyProblem:
-    """Who met what as a problem of the masked protocol."""
+    """Who met what as a problem of the masked protocol, with the plan of a large fleet at the same devices · μ²."""
     protocols = [Masked(epsilon)]
     ones = np.ones(len(users))
-    return make_problem(users, items, ones, n_users=n_users, n_items=n_items, model=model, protocols=protocols, seed=3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plans, "FEWEST_FOR_COLUMNS", 0)
+        return make_problem(
+            users, items, ones, n_users=n_users, n_items=n_items, model=model, protocols=protocols, seed=3
+        )
 
 
 def trained(problem: AnyProblem) -> CpuMaskedEngine:
@@ -127,14 +131,36 @@ def test_a_restored_run_goes_on_bit_for_bit() -> None:
         second.predictor_from({"log_counts": np.zeros(N_ITEMS + 1)})
 
 
+@pytest.mark.parametrize("names", [("columns",), ("asked_rows", "asked_base", "asked_slope")])
+def test_a_table_with_more_columns_than_its_round_uses_is_refused(names: tuple[str, ...]) -> None:
+    """In every round that computes with these arrays, the blocks show their width."""
+    engine = CpuMaskedEngine(small_problem(epsilon=40.0))
+    rounds = engine.problem.terms.priced.plan.rounds
+    for number in range(1, len(rounds) + 1):
+        table = engine.learner.table()
+        engine.learning.check_fits(rounds[:number], table)
+        wide = {name: np.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, 9)]) for name, array in vars(table).items()}
+        padded = engine.learning.table_from(vars(table) | {name: wide[name] for name in names})
+        is_used = plans.MOMENTS if names == ("columns",) else plans.AUDIENCE
+        if is_used in {block.name for block in rounds[number - 1].blocks}:
+            with pytest.raises(RemoteProtocolError, match="fit"):
+                engine.learning.check_fits(rounds[:number], padded)
+        engine.run_round()
+
+
 def test_an_empty_profile_sends_exact_zeros_and_a_profile_is_a_set_of_items() -> None:
-    """In every block, before any formula; an item twice would be priced once."""
+    """In every block; an item twice would be priced once."""
     problem = small_problem(epsilon=40.0)
     learner = AudienceLearner(problem.model.columns, problem.terms.priced.plan, N_USERS)
+    engine = CpuMaskedEngine(problem)
     for one in problem.terms.priced.plan.rounds:
-        entries = learning_of(problem.model).entries(one.blocks, learner.table(), np.empty(0, np.int64), np.empty(0))
-        assert [own.values.shape for own in entries] == [(block.size,) for block in one.blocks]
+        table, whole = engine.learner.table(), (np.arange(N_ITEMS), np.ones(N_ITEMS))
+        entries = engine.learning.entries(one.blocks, table, np.empty(0, np.int64), np.empty(0))
+        assert [own.values.shape for own in entries] == [
+            own.values.shape for own in engine.learning.entries(one.blocks, table, *whole)
+        ]
         assert not any(own.values.any() for own in entries)
+        engine.run_round()
     for items in ([3, 3], [5, 3], [N_ITEMS], [-1]):
         with pytest.raises(ParameterError, match="profile"):
             learning_of(problem.model).entries(one.blocks, learner.table(), np.array(items), np.ones(len(items)))
@@ -174,6 +200,12 @@ def test_the_plan_follows_public_numbers_alone() -> None:
     assert widths[0][0] < widths[1][0]
     assert [block.name for block in strong.rounds[0].blocks] == [COUNTS, MOMENTS]
     assert [block.name for block in strong.rounds[2].blocks] == [MOMENTS]
+
+
+def test_few_people_have_one_pass_at_any_budget() -> None:
+    """A second pass learns 28 numbers per item, to which 30 people's items fit even where they say nothing."""
+    plans = [choose_plan(devices, 3800, 0, np.inf) for devices in (30, 299, 300)]
+    assert [len(plan.rounds) for plan in plans] == [2, 2, 4]
 
 
 def test_the_second_count_asks_more_of_rare_items() -> None:

@@ -158,7 +158,7 @@ def test_a_cohort_that_too_few_stay_in_is_given_up_and_the_others_go_on(phase: s
 
 
 def test_a_phase_closes_early_only_if_every_cohort_that_can_succeed_has_enough() -> None:
-    """Of six devices in each cohort four must report, and the quorum; devices that left are not waited for."""
+    """Of six devices in each cohort four must report, and the early fraction; devices that left are not waited for."""
     engine = three_cohorts()
     server, side = engine.server, engine.server.side
     server.start_round()
@@ -171,19 +171,19 @@ def test_a_phase_closes_early_only_if_every_cohort_that_can_succeed_has_enough()
     server.close_phase()
     first = sorted(int.from_bytes(name, "big") for name in side.attempt.cohorts[0].asked)
     rest = everybody.difference(first)
-    for given, gone, quorum, may_close in [
+    for given, gone, early_fraction, may_close in [
         ([], [], 0.1, False),
         (first[:3], [], 0.1, False),  # 15 of 18 devices
         (first[:4], [], 0.1, True),
         (first[:4], [], 0.8, False),
         (first[:5], [], 0.8, True),
         (first[:4], first[4:], 1.0, True),
-        (first[:4], first[3:5], 0.8, False),  # one that left had reported, and is no part of the quorum
+        (first[:4], first[3:5], 0.8, False),  # one that left had reported, and is not counted
         (first[:5], first[4:5], 0.8, True),
         (first[:3], first[3:], 0.8, True),  # this cohort has failed
         (first[:3], first[2:5], 0.8, False),  # n_min may still report
     ]:
-        assert side.may_close(rest.union(given), set(gone), quorum) is may_close
+        assert side.may_close(rest.union(given), set(gone), early_fraction) is may_close
 
 
 def test_a_spoiled_cohort_is_discarded_and_its_members_are_suspected() -> None:
@@ -276,7 +276,7 @@ def test_a_restart_makes_the_same_cohorts(suspected: bool) -> None:
 def test_over_http_more_devices_than_a_sum_holds_form_cohorts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nine devices in sums of three: each cohort's sum is that of what its devices made before they masked it.
 
-    Eight of nine devices are a quorum of 0.5, but the cohort of the last one is waited for.
+    Eight of nine devices are more than the early fraction 0.5, but the cohort of the last one is waited for.
     """
     tables: dict[tuple[int, bytes], Any] = {}
     make = device_side.make_table
@@ -287,7 +287,7 @@ def test_over_http_more_devices_than_a_sum_holds_form_cohorts(tmp_path: Path, mo
         return made
 
     monkeypatch.setattr(device_side, "make_table", recording)
-    settings = masked_settings(3, rounds={"min_devices": 9, "quorum": 0.5}, terms={"survivors": 1.0})
+    settings = masked_settings(3, rounds={"min_devices": 9, "early_fraction": 0.5}, terms={"survivors": 1.0})
     clock = Clock()
     with joined(tmp_path, 9, settings, clock=clock) as (live, devices):
         report(live, devices, "keys")
@@ -328,7 +328,9 @@ def test_suspects_outlive_a_restart_inside_an_open_round(tmp_path: Path, monkeyp
             side = live.rounds.server.side
             suspects, pool = side.suspects, sorted(side._pool)
             assert len(suspects) == len(pool) == 5
+            assert side.attempt.announcement.probe
         with live_server(tmp_path, settings, items=catalogue()) as live:
             side = live.rounds.server.side
             assert live.rounds.server.address == Address(1, 2, "keys")
             assert (side.suspects, sorted(side._pool)) == (suspects, pool)
+            assert side.attempt.announcement.probe

@@ -21,7 +21,7 @@ from hushrec.protocols.masked.device_round import DeviceRound, Idle, State
 from hushrec.protocols.masked.device_table import make_table
 from hushrec.protocols.masked.encoding import Entries
 from hushrec.protocols.masked.levels import describe_trust
-from hushrec.protocols.masked.messages import SEALED_BYTES, Partners, SealedShares, announce
+from hushrec.protocols.masked.messages import SEALED_BYTES, Announcement, Partners, SealedShares, announce
 from hushrec.protocols.masked.plan import Block, make_plan
 from hushrec.protocols.masked.price import price_plan
 from hushrec.protocols.masked.secagg import device as secagg
@@ -74,7 +74,7 @@ class Scene:
         """The victim in this state, at position 0 of the roster."""
         return DeviceRound(self.terms, RUN, SERVER_KEY, bytes(16), self.identities[0], self._make_table, state=state)
 
-    def _make_table(self, round_number: int) -> np.ndarray:
+    def _make_table(self, announcement: Announcement) -> np.ndarray:
         blocks = [Entries(np.full(SIZE, 0.1))]
         self.table, _ = make_table(self.terms.priced, 1, blocks, TableAccountant(), randomness=SystemRandomness())
         return self.table
@@ -174,7 +174,8 @@ class Empty(Person):
     """An honest person without ratings: the table is noise alone."""
 
     def _table(self, round_number: int) -> np.ndarray:
-        self.table, _ = make_table(self.terms.priced, 1, None, TableAccountant(), randomness=SystemRandomness())
+        zeros = [Entries(np.zeros(SIZE))]
+        self.table, _ = make_table(self.terms.priced, 1, zeros, TableAccountant(), randomness=SystemRandomness())
         return self.table
 
 

@@ -9,7 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from masked_kit import PHASES, close_phase, joined, masked_settings, play_round, report, tables_of, wait_for_phase
+from masked_kit import (
+    PHASES,
+    close_phase,
+    joined,
+    masked_settings,
+    new_people,
+    play_round,
+    report,
+    tables_of,
+    wait_for_phase,
+)
 from service_kit import OPEN_SOCKETS, RUN_ID, Live, RawDevice, wait_for
 from test_masked_parties import run_of, survivors_of
 
@@ -21,6 +31,7 @@ from hushrec.messages import Address, Envelope
 from hushrec.protocols.masked.messages import Consent, MaskedTable, SealedShares, Unmasking
 from hushrec.protocols.masked.secagg.roster import PublicKeys, keys_text
 from hushrec.protocols.masked.server_round import ServerRound
+from hushrec.protocols.masked.server_side import MANY_ATTEMPTS
 from hushrec.protocols.simulated import simulated_secret
 from hushrec.signing import DeviceKey
 
@@ -37,8 +48,8 @@ def spoil(client: Client, change: Change) -> None:
     """Let a device change what it sends."""
     honest = client.report
 
-    def report(address: Address, message: Any, draws: Any = None) -> Any:
-        return change(honest(address, message, draws))
+    def report(address: Address, message: Any) -> Any:
+        return change(honest(address, message))
 
     client.report = report  # type: ignore[method-assign]
 
@@ -152,6 +163,25 @@ def test_shares_that_nobody_can_open_spoil_one_attempt_of_a_run(change: Change, 
     assert engine.server.side.suspects == {str(HOSTILE)}
 
 
+def test_an_operator_hears_of_probes_that_find_a_false_table_and_cost_nobody_budget() -> None:
+    """Honest devices pay for the spoiled table and for the good one; the concern speaks of probes only in probes."""
+    engine, heard = run_of(reserve=0.5), {}
+    side = engine.server.side
+    spoil(engine.clients[HOSTILE], huge_table)
+
+    def listen(address: Address) -> set[int]:
+        heard[address.attempt] = side.attempt.announcement.probe, "is a probe" in str(side.concern)
+        return set()
+
+    engine.absent = listen
+    engine.run_round()
+    attempts = attempts_of(engine)
+    assert side.suspects == {str(HOSTILE)}
+    assert attempts > MANY_ATTEMPTS
+    assert heard == {n: (1 < n < attempts, MANY_ATTEMPTS <= n < attempts) for n in range(1, attempts + 1)}
+    assert {client.ledger["table"].tables for user, client in engine.clients.items() if user != HOSTILE} == {2}
+
+
 def test_wrong_shares_of_others_are_passed_over() -> None:
     """One liar among ten helpers: every secret has other shares, and nobody is suspected."""
     engine = run_of()
@@ -231,7 +261,7 @@ def test_devices_that_share_a_key_are_left_out_unless_they_are_needed() -> None:
     engine = run_of(n_users=6, survivors=1.0, corrupt=0.0)
     for user in (2, 3):
         spoil(engine.clients[user], shared_key(engine, user))
-    with pytest.raises(LocalProtocolError, match="failed 10 times"):
+    with pytest.raises(LocalProtocolError, match="failed 30 times"):
         engine.run_round()
     side = engine.server.side
     assert side.suspects == {"2", "3"}
@@ -241,7 +271,7 @@ def test_devices_that_share_a_key_are_left_out_unless_they_are_needed() -> None:
 
 @pytest.mark.parametrize("change", [garbage_shares, huge_table])
 def test_over_http_a_device_that_spoils_an_attempt_is_left_out_of_the_next(tmp_path: Path, change: Change) -> None:
-    """The others pay for one attempt more, and finish the round."""
+    """The others pay for one attempt more, and finish the round. Probes find who sends a huge table, and are free."""
     settings = masked_settings(6, terms={"survivors": 0.8, "reserve": 0.5})
     with joined(tmp_path, 6, settings) as (live, devices):
         spoil(devices[0]._session.client(), change)
@@ -253,9 +283,49 @@ def test_over_http_a_device_that_spoils_an_attempt_is_left_out_of_the_next(tmp_p
             after = Address(1, attempt + 1, "keys")
             wait_for(lambda after=after: live.rounds.is_open and live.rounds.server.address in (after, NEXT_ROUND))
         side = live.rounds.server.side
-        assert str(devices[0]._session.name) in side.suspects
-        assert set(tables_of(devices[1:])) <= {attempt - 1, attempt}
+        assert side.suspects == {str(devices[0]._session.name)}
+        assert tables_of(devices[1:]) == [2] * 5
         assert attempt == 2 or change is huge_table  # whose shares are garbage is known at once
+
+
+def test_over_http_a_run_pauses_while_no_suspect_can_be_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Six devices must stay. With six, one spoiled attempt is paid for; with seven, probes find the device."""
+    settings = masked_settings(7, terms={"survivors": 0.8, "reserve": 0.5}, rounds={"min_devices": 6})
+    with caplog.at_level("INFO", "hushrec.service"), joined(tmp_path, 6, settings) as (live, devices):
+        spoil(devices[0]._session.client(), huge_table)
+        liar = devices[0]._session.name
+        play_round(live, devices)
+        wait_for_phase(live, Address(1, 2, "keys"))
+        assert live.rounds.is_paused
+        assert {device.step(wait=0.1) for device in devices} == {"no round"}
+        assert tables_of(devices[1:]) == [1] * 5
+        assert "No suspect can be left out: of 6 devices, 6 must stay." in live.rounds.concern
+        wait_for(lambda: "run-paused" in caplog.text)
+        assert caplog.text.count("the sum was discarded: honest devices cannot have made it.") == 1
+        assert all(str(device._session.name) not in caplog.text for device in devices)
+        (newcomer,) = new_people(tmp_path / "more", 1)
+        newcomer.join(live.url)
+        everybody = [*devices, newcomer]
+        assert live.admin("POST", "/v1/admin/start").status_code == 200
+        attempt = 2
+        while live.rounds.server.side.learner.round_number == 0:
+            attempt += 1
+            wait_for_phase(live, Address(1, attempt, "keys"))
+            marks = {row["id"]: row for row in live.admin("GET", "/v1/admin/devices").json()["devices"]}
+            assert marks[str(liar)]["suspected"]
+            asked = [device for device in everybody if device._session.name in live.rounds.server.asked]
+            assert {name for name, row in marks.items() if not row["left_out"]} == {d._session.name for d in asked}
+            play_round(live, asked, 1, attempt)
+            after = Address(1, attempt + 1, "keys")
+            wait_for(lambda after=after: not live.rounds.is_open or live.rounds.server.address in (after, NEXT_ROUND))
+        assert live.rounds.server.side.suspects == {str(liar)}
+        assert tables_of(devices[1:]) == [2] * 5
+        (row,) = live.admin("GET", "/v1/admin/rounds").json()["rounds"]
+        assert [failure["attempt"] for failure in row["failures"]] == list(range(1, attempt))
+        assert row["failures"][0]["reason"].startswith("the sum was discarded")
+        newcomer.close()
 
 
 def test_the_same_report_twice_counts_once_and_another_is_refused(tmp_path: Path) -> None:

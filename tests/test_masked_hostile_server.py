@@ -151,6 +151,12 @@ STRANGER = Ed25519PrivateKey.from_private_bytes(b"x" * 32)
 LIES: dict[str, tuple[str, str, Lie]] = {  # what it is → store before this phase, reason of the refusal, the lie
     # An announcement, and the public table.
     "signed by another server": ("keys", "signed", lambda h: Told(h.announce(key=STRANGER), public=h.public)),
+    "a table that was signed as a probe": (
+        "keys", "signed", lambda h: Told(dataclasses.replace(h.announce(probe=True), probe=False), public=h.public),
+    ),
+    "a probe that was signed as a table": (
+        "keys", "signed", lambda h: Told(dataclasses.replace(h.announce(), probe=True), public=h.public),
+    ),
     "of another run": ("keys", "run that this device joined", lambda h: Told(h.announce(), run_id="cd" * 16)),
     "a changed plan": ("keys", "terms", lambda h: Told(h.announce(terms_digest=bytes(32)), public=h.public)),
     "a weaker noise share": (
@@ -172,6 +178,10 @@ LIES: dict[str, tuple[str, str, Lie]] = {  # what it is → store before this ph
     "a replayed attempt": ("shares", "in order", lambda h: Told(h.announce())),
     "a replayed attempt in a new envelope": (
         "shares", "later|envelope", lambda h: Told(h.announce(), Address(1, 2, "keys")),
+    ),
+    "a probe of the attempt of a table": ("shares", "in order", lambda h: Told(h.announce(probe=True))),
+    "a probe of the attempt of a table in a new envelope": (
+        "shares", "later|envelope", lambda h: Told(h.announce(probe=True), Address(1, 2, "keys")),
     ),
     "a replayed round": ("after", "in order", lambda h: Told(h.announce())),
     "a new attempt in an old envelope": ("shares", "in order|later", lambda h: Told(h.announce(1, 2))),

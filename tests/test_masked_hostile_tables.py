@@ -13,6 +13,7 @@ from hushrec.models.gaussian_process import GaussianProcess
 from hushrec.models.item_columns import ItemColumns
 from hushrec.models.titles import title_rows
 from hushrec.protocols.masked.encoding import code_block, encode_block, exact_norm_squared
+from hushrec.protocols.masked.gp.table import PublicTable
 from hushrec.protocols.masked.learning import learning_of
 from hushrec.protocols.masked.plan import (
     AUDIENCE,
@@ -25,13 +26,12 @@ from hushrec.protocols.masked.plan import (
     Round,
     curvature_of,
     prior_size,
-)  # fmt: skip
+)
 from hushrec.protocols.masked.protocol import Masked
-from hushrec.protocols.masked.table import PublicTable
 from hushrec.randomness import Purpose, SeededRandomness
 from hushrec.simulation.training_problem import make_problem
 
-ITEMS, LENGTH, TASTE, AUDIENCES, DIRECTIONS = 9, 6, 2, 3, 2
+ITEMS, LENGTH, TASTE, AUDIENCES, DIRECTIONS = 9, 5, 2, 3, 2
 EXTREMES = np.array([0.0, -0.0, 1.0, -1.0, 1e-30, -1e-30, 1e-45, 1e6, -1e6, 999_999.0])
 TABLES = 100
 
@@ -96,6 +96,37 @@ def test_no_hostile_table_lengthens_what_a_device_sends() -> None:
         summed = CpuMaskedEngine(problem).sum_integers(ROUND, CODES, table, np.ones(1, np.bool_))
         for code, integers in zip(CODES, summed, strict=True):
             assert exact_norm_squared(integers) <= code.norm_squared
+
+
+def fitting() -> tuple[Any, dict[str, Any]]:
+    """The model's learning, and a table that fits `ROUND`."""
+    columns = ItemColumns(np.ones((ITEMS, TASTE)), np.zeros((ITEMS, 0)), title_rows([f"{n}" for n in range(ITEMS)]))
+    return learning_of(GaussianProcess(columns)), arrays(np.random.default_rng(0))
+
+
+SHORT = Block(BIAS, (ITEMS - 1, 1), 3.0, 0.1)
+UNKNOWN = Block("neighbours", (ITEMS,), 3.0, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("change", "blocks"),
+    [
+        pytest.param({}, (SHORT, Block(curvature_of(BIAS), (2,), 60.0, 0.1)), id="too few rows in a block"),
+        pytest.param({}, (UNKNOWN,), id="a block that the model does not have"),
+        pytest.param({"rows": (ITEMS, LENGTH + 1), "directions": (LENGTH + 1, DIRECTIONS)}, ROUND.blocks, id="prior"),
+        pytest.param({"directions": (LENGTH, DIRECTIONS + 1)}, ROUND.blocks, id="one factor more"),
+        pytest.param({"directions": (LENGTH, DIRECTIONS - 1)}, ROUND.blocks, id="one factor less"),
+        pytest.param({"description_map": (TASTE + 1, AUDIENCES + 1)}, ROUND.blocks, id="one audience more"),
+        pytest.param({"description_centre": (TASTE,), "description_map": (TASTE, AUDIENCES)}, ROUND.blocks, id="short"),
+    ],
+)
+def test_a_table_that_does_not_fit_its_round_is_refused_whatever_is_rated(change: Any, blocks: Any) -> None:
+    """Else only those who rated the last items would fail, and the server would see who they are."""
+    learning, table = fitting()
+    learning.check_fits([ROUND], learning.table_from(table))
+    hostile = table | {name: np.ones(shape) for name, shape in change.items()}
+    with pytest.raises(RemoteProtocolError, match=r"fit|rows|description_centre"):
+        learning.check_fits([Round(tuple(blocks))], learning.table_from(hostile))
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf, 1.1e6, 1e39])

@@ -132,7 +132,7 @@ def strike_server(zygote: Zygote, folder: Path, rounds: int, databases: Database
     """Kill the server in every phase of so many rounds, before or while the last device reports; return what it did."""
     (folder / "items.csv").write_text("id,title\n" + "".join(f"item-{n},Film {n}\n" for n in range(N_ITEMS)))
     (folder / "config.toml").write_text(
-        f"[terms]\nexpected_devices = {DEVICES}\n[rounds]\nmin_devices = {DEVICES}\nquorum = 1.0\n"
+        f"[terms]\nexpected_devices = {DEVICES}\n[rounds]\nmin_devices = {DEVICES}\nearly_fraction = 1.0\n"
     )
     (folder / "server").mkdir()
     databases = databases or Databases()

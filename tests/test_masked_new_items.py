@@ -16,7 +16,7 @@ from hushrec.engines.cpu.masked import CpuMaskedEngine
 from hushrec.errors import ParameterError
 from hushrec.models.gaussian_process import Ratings
 from hushrec.models.item_columns import item_columns
-from hushrec.protocols.masked.gp_learning import GpLearning
+from hushrec.protocols.masked.gp.learning import GpLearning
 from hushrec.service.setup import Items
 
 pytestmark = OPEN_SOCKETS

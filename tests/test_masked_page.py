@@ -7,7 +7,7 @@ from pathlib import Path
 import rating_tables
 
 from hushrec.budget.accountants import TableAccountant
-from hushrec.protocols.masked.constants import Constants
+from hushrec.protocols.masked.gp.constants import Constants
 
 ROOT = Path(__file__).parents[1]
 
@@ -124,6 +124,16 @@ def test_numbers_of_factor_columns_follow_their_record(tmp_path: Path) -> None:
     made = rating_tables.factors_table(tmp_path)
     assert made.startswith("| set, ε | 4 columns | 5 columns |")
     assert made.endswith("| MovieLens-1M, ε = ∞ | 0.8500 | 0.8400 |")
+
+
+def test_plans_follow_their_record(tmp_path: Path) -> None:
+    """One row for each set and budget: what the choice depends on, both plans and the bias model."""
+    cell = {"strength": 938, "devices · μ per item": 10.21, "small": 0.9321, "large": 0.89, "bias": 0.9963}
+    record = {"plans": {"ml-100k, epsilon 8": cell, "synthetic:users=400,items=60, epsilon 8": cell}}
+    (tmp_path / "masked-plan.json").write_text(json.dumps(record), "utf-8")
+    made = rating_tables.plans_table(tmp_path)
+    assert "| MovieLens-100K; 8 | 938 | 10.21 | 0.9321 | 0.8900 | 0.9963 |" in made
+    assert "| users 400, items 60; 8 | 938 |" in made
 
 
 def test_every_constant_of_the_protocol_was_measured() -> None:

@@ -1,26 +1,37 @@
 """The masked protocol through `Client` and `Server`: drop-outs, attempts, restarts, budgets, a hostile device."""
 
 import copy
+import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from parties import statement_of
 from test_masked_run import device_sum, small_problem
 
 from hushrec import wire
+from hushrec.budget.gaussian import epsilon_of_mu, run_mu
+from hushrec.budget.ledger import Ledger
+from hushrec.device.budgets import allow_run
 from hushrec.engines.cpu.masked import CpuMaskedEngine
 from hushrec.engines.reference import ReferenceEngine
 from hushrec.errors import LocalProtocolError, ParameterError, RemoteProtocolError
 from hushrec.messages import Address, Envelope
 from hushrec.protocols import find_protocol
-from hushrec.protocols.masked.fleet_size import fleet_sentence
-from hushrec.protocols.masked.messages import MaskedTable
-from hushrec.protocols.masked.plan import choose_plan, knows_attributes
+from hushrec.protocols.masked import device_table
+from hushrec.protocols.masked.device_state import spent_in
+from hushrec.protocols.masked.encoding import add_share, encode_block
+from hushrec.protocols.masked.gp.fleet_size import fleet_sentence
+from hushrec.protocols.masked.gp.plan import choose_plan, knows_attributes
+from hushrec.protocols.masked.messages import MaskedTable, announce
 from hushrec.protocols.masked.protocol import Masked
+from hushrec.protocols.masked.secagg.roster import Rules
 from hushrec.protocols.masked.server_side import MANY_ATTEMPTS, PHASES
 from hushrec.protocols.masked.table import published_digest
 from hushrec.protocols.simulated import SIMULATED_RUN, simulated_secret
+from hushrec.randomness import Purpose, SystemRandomness
 from hushrec.server import Server, Stage
 
 PEOPLE, MORE_PEOPLE = 10, 20
@@ -128,8 +139,8 @@ def test_reports_of_every_phase_are_within_the_largest_size_that_a_server_reads(
     for client in engine.clients.values():
         honest = client.report
 
-        def report(address: Address, message: Any, draws: Any = None, own: Any = honest) -> Any:
-            made = own(address, message, draws)
+        def report(address: Address, message: Any, own: Any = honest) -> Any:
+            made = own(address, message)
             sizes.append(len(wire.encode(Envelope(SIMULATED_RUN, *vars(address).values(), made))))
             return made
 
@@ -200,6 +211,174 @@ def test_a_plan_tells_whether_its_catalogue_has_attributes(devices: int) -> None
     assert [knows_attributes(choose_plan(devices, 24, columns, 1.5)) for columns in (0, 1, 19)] == [False, True, True]
 
 
+@pytest.mark.parametrize("rules", [Rules(6, 0, 1, 1), Rules(6, 0, 8, 5)])
+def test_a_device_refuses_rules_whose_masks_could_fall_apart(rules: Rules) -> None:
+    """With one neighbour each, two devices may share masks with each other only."""
+    problem = run_of().problem
+    terms = replace(problem.terms, rules=rules)
+    with pytest.raises(RemoteProtocolError, match="neighbours"):
+        Masked(8.0).make_device(terms, problem.model)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(8.0, 0.9), (8.0, 1e-9), (4.0, None)])
+def test_options_that_contradict_the_terms_are_refused(epsilon: float, delta: float | None) -> None:
+    """The person's ledger would state another ε than that of the noise."""
+    problem = run_of().problem
+    with pytest.raises(RemoteProtocolError, match="delta"):
+        Masked(epsilon, delta).check_terms(problem.terms)
+    Masked(8.0, problem.terms.priced.delta).check_terms(problem.terms)
+
+
+def test_a_ledger_states_epsilon_at_a_small_delta_whatever_a_run_offers() -> None:
+    """δ of a run of three devices may be 0.03."""
+    ledger = Ledger(table=2.0)
+    assert {Masked(8.0, delta).ledger_statement(ledger).delta for delta in (None, 0.03, 1e-6)} == {1e-6}
+    assert Masked(8.0, 1e-9).ledger_statement(ledger).delta == 1e-9
+    assert Masked(8.0, 0.03).limits_at(8.0) == Masked(8.0).limits_at(8.0)
+
+
+@pytest.mark.parametrize("epsilon", [8.0, np.inf])
+def test_a_computation_that_fails_sends_zeros_and_costs_as_usual(
+    monkeypatch: pytest.MonkeyPatch, epsilon: float
+) -> None:
+    """A server could make it fail for some profiles, and must not see for whom."""
+    engine = run_of(epsilon=epsilon)
+    side, client = engine.server.side, engine.clients[0]
+    client.take_public(side.public)
+    key = Ed25519PrivateKey.from_private_bytes(simulated_secret(engine.problem.seed))
+    announcement = announce(key, SIMULATED_RUN, 1, 1, side.terms.digest, published_digest(side.public))
+    usual, paid, events = client.side._table(client._private, announcement)
+    monkeypatch.setattr(type(client.side._learning), "_entries", lambda *_: 1 / 0)
+    table, after, charged = client.side._table(client._private, announcement)
+    assert (after, charged) == (paid, events)
+    assert usual.any()
+    assert epsilon != np.inf or not table.any()
+
+
+@pytest.mark.parametrize(("limit", "cost"), [(np.inf, np.inf), (0.0, 0.0)])
+def test_a_copy_in_a_run_without_noise_may_have_sent_exact_tables(limit: float, cost: float) -> None:
+    """Also if this person sends zeros now: what counts is what they allowed."""
+    engine = run_of(epsilon=np.inf)
+    problem = engine.problem
+    device = Masked(np.inf, own_epsilon=0.0).make_device(problem.terms, problem.model)
+    private = replace(
+        engine.clients[0]._private, ledger=Ledger(table=limit), state=device.new_state(SystemRandomness())
+    )
+    _, events = device.begin_again(private, 1)
+    ledger = Ledger(table=limit)
+    ledger.charge(events)
+    assert ledger["table"].charged() == cost
+
+
+@pytest.mark.parametrize("probe", [False, True])
+def test_a_probe_asks_for_zeros_and_is_free(probe: bool) -> None:
+    """Without noise the zeros are seen: one person's table under the same announcement, but for its flag."""
+    engine = run_of(epsilon=np.inf)
+    side, client = engine.server.side, engine.clients[0]
+    client.take_public(side.public)
+    digests = side.terms.digest, published_digest(side.public)
+    key = Ed25519PrivateKey.from_private_bytes(simulated_secret(engine.problem.seed))
+    announcement = announce(key, SIMULATED_RUN, 1, 1, *digests, probe=probe)
+    table, after, events = client.side._table(client._private, announcement)
+    assert bool(table.any()) is not probe
+    assert (after.tables, len(events)) == (int(not probe), int(not probe))
+
+
+def test_the_reports_of_a_copy_in_a_run_without_noise_cost_everything_once() -> None:
+    """A device that joins again charges an infinite cost if its copy has reported, and nothing after that."""
+    client = run_of(epsilon=np.inf).clients[0]
+    assert client.side.begin_again(client._private, 0)[1] == []
+    events = client.side.begin_again(client._private, 1)[1]
+    client._private.ledger.charge(events)
+    assert client._private.ledger["table"].charged() == np.inf
+    assert client.side.begin_again(client._private, 1)[1] == []
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize(
+    "why", ["no ratings", "a probe", "an empty ledger", "nothing left of the run", "own epsilon 0"]
+)
+def test_a_device_that_sends_zeros_computes_as_much_as_others(
+    monkeypatch: pytest.MonkeyPatch, why: str, large: bool
+) -> None:
+    """It rounds a made-up profile, of which nothing reaches table, ledger and state, even without noise."""
+    engine = run_of(epsilon=np.inf if why in ("no ratings", "a probe", "own epsilon 0") else 8.0, large=large)
+    problem, public, rounded = engine.problem, engine.server.side.public, []
+    side, private = engine.server.side, engine.clients[0]._private
+
+    def counted(code: Any, values: Any, *given: Any, **more: Any) -> Any:
+        rounded.append((given[0] is None, bool(len(values))))
+        return encode_block(code, values, *given, **more)
+
+    own = Masked(problem.terms.priced.epsilon, own_epsilon=0.0 if why == "own epsilon 0" else None)
+    device = own.make_device(problem.terms, problem.model)
+    state = device.new_state(SystemRandomness())
+    usual = replace(private, public=public, state=state, ledger=Ledger(table=np.inf))
+    changes: dict[str, Any] = {
+        "no ratings": {"items": private.items[:0], "values": private.values[:0]},
+        "an empty ledger": {"ledger": Ledger(table=0.0)},
+        "nothing left of the run": {"state": device.begin_again(usual, 1)[0]},
+    }
+    silent = replace(usual, **changes.get(why, {}))
+    key = Ed25519PrivateKey.from_private_bytes(simulated_secret(problem.seed))
+    digests = side.terms.digest, published_digest(public)
+    messages = [announce(key, SIMULATED_RUN, 1, 1, *digests, probe=probe) for probe in (False, why == "a probe")]
+    monkeypatch.setattr(device_table, "encode_block", counted)
+    engine.clients[0].side._table(usual, messages[0])
+    expected, rounded[:] = list(rounded), []
+    before = silent.ledger.to_record()
+    table, after, events = device._table(silent, messages[1])
+    assert rounded == expected
+    assert (after, events, silent.ledger.to_record()) == (spent_in(silent.state), (), before)
+    priced = problem.terms.priced
+    noise = private.randomness.stream(Purpose.NOISE_SHARES, 1)
+    shares = [add_share(code, np.zeros(code.size, np.int64), noise=noise) for code in priced.codes[0]]
+    np.testing.assert_array_equal(table, np.concatenate(shares))
+
+
+def test_ones_own_epsilon_counts_at_a_small_delta_whatever_the_run_offers() -> None:
+    """At δ = 0.03, which a run of three devices may have, ε = 0.5 would allow ε = 1.85 at δ = 10⁻⁶."""
+    small = small_problem(n_users=3, delta=0.03)
+    for own, before in ((0.5, 1.85), (0.1, 0.69)):
+        protocol, ledger = Masked(8.0, 0.03, own_epsilon=own), Ledger()
+        allow_run(protocol, small.terms, ledger, {})
+        statement = protocol.ledger_statement(ledger)
+        assert statement.delta == 1e-6
+        assert statement.limit == pytest.approx(own, rel=1e-3)
+        assert epsilon_of_mu(run_mu(own, 0.03), 1e-6) == pytest.approx(before, abs=0.005)
+        assert protocol.own_budget(small.terms) == (own, 1e-6)
+        assert statement_of(engine_of(small, own).clients[0])["spent"] <= own
+    most = small.terms.priced.largest_own_epsilon
+    assert most > 8.0
+    assert Masked(8.0, 0.03, own_epsilon=8.0).fraction(small.terms) < 1
+    assert Masked(8.0, 0.03, own_epsilon=math.nextafter(most, 0)).fraction(small.terms) == pytest.approx(1)
+    assert Masked(8.0, 0.03, own_epsilon=200.0).fraction(small.terms) == 1
+    assert Masked(8.0, 0.03, own_epsilon=200.0).own_budget(small.terms) == (most, 1e-6)
+    levels = Masked(8.0, 0.03, own_epsilon=0.5).privacy_levels(small.terms, 9)
+    assert [level.level for level in levels] == [0.5, 1.0, 4.0, most]
+    assert all("\u03b4 1e-06" in level.confirm for level in levels)
+
+
+def engine_of(problem: Any, own: float) -> ReferenceEngine:
+    """All rounds of a run at δ = 0.03 whose people have a budget of their own."""
+    engine = ReferenceEngine(small_problem(n_users=problem.n_users, delta=0.03, own_epsilon=own))
+    for _ in range(problem.terms.max_rounds):
+        engine.run_round()
+    return engine
+
+
+def test_a_probe_costs_no_budget() -> None:
+    """With noise: the table is charged, the probe is not."""
+    engine = run_of()
+    side, client = engine.server.side, engine.clients[0]
+    client.take_public(side.public)
+    key = Ed25519PrivateKey.from_private_bytes(simulated_secret(engine.problem.seed))
+    for probe in (False, True):
+        announcement = announce(key, SIMULATED_RUN, 1, 1, bytes(32), bytes(32), probe=probe)
+        _, after, events = client.side._table(client._private, announcement)
+        assert (after.charged() > 0, len(events)) == (not probe, int(not probe))
+
+
 def test_an_operator_hears_of_many_attempts_and_what_they_cost() -> None:
     """Attempts that ended before their tables cost nobody anything."""
     engine = run_of()
@@ -220,8 +399,8 @@ def make_hostile(engine: ReferenceEngine, user: int) -> None:
     """Let a device send huge integers in place of its table."""
     honest = engine.clients[user].report
 
-    def report(address: Address, message: Any, draws: Any = None) -> Any:
-        made = honest(address, message, draws)
+    def report(address: Address, message: Any) -> Any:
+        made = honest(address, message)
         return MaskedTable(made.numbers + np.uint32(2**30)) if isinstance(made, MaskedTable) else made
 
     engine.clients[user].report = report  # type: ignore[method-assign]
@@ -250,8 +429,8 @@ def test_a_run_goes_on_after_a_false_table_although_some_devices_are_offline(lie
     make_hostile(engine, 4)
     lying = engine.clients[4].report
 
-    def report(address: Address, message: Any, draws: Any = None) -> Any:
-        return (lying if address.attempt in lies else honest)(address, message, draws)
+    def report(address: Address, message: Any) -> Any:
+        return (lying if address.attempt in lies else honest)(address, message)
 
     engine.clients[4].report = report  # type: ignore[method-assign]
     engine.absent = lambda _: {7, 8, 9}

@@ -8,7 +8,8 @@ from hushrec.budget.accountants import TableAccountant
 from hushrec.budget.gaussian import Cohort, mu_of_epsilon, run_mu
 from hushrec.errors import ParameterError
 from hushrec.protocols.masked.plan import Block, make_plan
-from hushrec.protocols.masked.price import EXACT_SUMS, NOT_COVERED, price_plan
+from hushrec.protocols.masked.price import price_plan
+from hushrec.protocols.masked.wording import EXACT_SUMS, NOT_COVERED
 
 PLAN = make_plan(
     [

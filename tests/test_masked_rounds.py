@@ -37,7 +37,7 @@ from hushrec.protocols.masked.messages import (
 )
 from hushrec.protocols.masked.plan import Block, make_plan
 from hushrec.protocols.masked.price import price_plan
-from hushrec.protocols.masked.secagg.roster import PublicKeys, Roster, Rules, bitmap, keys_text
+from hushrec.protocols.masked.secagg.roster import PublicKeys, Roster, Rules, bitmap, keys_text, make_roster
 from hushrec.protocols.masked.server_round import EXPECTED, Phase, ServerRound
 from hushrec.protocols.masked.terms import MaskedTerms
 from hushrec.randomness import SeededRandomness, SystemRandomness, SystemStream
@@ -79,7 +79,8 @@ class Person:
             state=state,  # type: ignore[arg-type]
         )
 
-    def _table(self, round_number: int) -> np.ndarray:
+    def _table(self, announcement: Announcement) -> np.ndarray:
+        round_number = announcement.round_number
         blocks = [Entries(np.full(code.size, 0.5)) for code in self.terms.priced.codes[round_number - 1]]
         self.table, _ = make_table(
             self.terms.priced, round_number, blocks, TableAccountant(), randomness=SystemRandomness()
@@ -155,7 +156,7 @@ def test_too_few_answers_end_the_attempt_in_every_phase(phase: Phase) -> None:
         attempt.server.receive(attempt.people[9].name, Consent(bytes(64)))
     with pytest.raises(LocalProtocolError, match="failed"):
         attempt.server.close()
-    with pytest.raises(LocalProtocolError, match="not asked"):
+    with pytest.raises(LocalProtocolError, match="does not ask"):
         attempt.server.question(attempt.people[9].name)
 
 
@@ -234,7 +235,7 @@ def test_too_few_distinct_keys_end_the_attempt() -> None:
         assert isinstance(keys, PublicKeys)
         changes = {"mask_key": shared} if person in attempt.people[:4] else {}
         attempt.server.receive(person.name, sign_keys(person, attempt.announcement, keys, **changes))
-    with pytest.raises(AttemptFailed, match="at least 7, got 6"):
+    with pytest.raises(AttemptFailed, match="at least 7 reports in phase keys, got 6"):
         attempt.server.close()
     assert attempt.server.culprits == {person.name for person in attempt.people[:4]}
 
@@ -568,7 +569,7 @@ def test_a_device_that_cannot_pay_sends_zeros_with_noise() -> None:
     blocks = [Entries(np.full(code.size, 1.0)) for code in priced.codes[0]]
     table, _ = make_table(priced, 1, blocks, TableAccountant(), randomness=SeededRandomness(1))
     assert table.any()
-    table, spent = make_table(priced, 1, None, TableAccountant(), randomness=SeededRandomness(1))
+    table, spent = make_table(priced, 1, blocks, TableAccountant(), randomness=SeededRandomness(1), sends_zeros=True)
     assert (table.any(), spent.spent()) == (False, 0.0)
     priced = price_plan(PLAN, epsilon=8, delta=1e-6, cohort=Cohort(10), reserve=0.4)
     spent = TableAccountant()
@@ -580,7 +581,7 @@ def test_a_device_that_cannot_pay_sends_zeros_with_noise() -> None:
     paid = [paid for _, paid in seen]
     assert paid[:2] == [True, True]
     assert paid == sorted(paid, reverse=True)
-    silent, _ = make_table(priced, 1, None, spent, randomness=SeededRandomness(1))
+    silent, _ = make_table(priced, 1, blocks, spent, randomness=SeededRandomness(1), sends_zeros=True)
     assert seen[4][0] == silent.tobytes() != seen[1][0]
     assert affordable_fraction(priced, 2, spent) == 1.0
     assert spent.spent() < run_mu(8, 1e-6) ** 2
@@ -613,6 +614,32 @@ def test_a_device_that_missed_a_round_can_pay_a_repeated_one_in_full() -> None:
     second.compose(priced.table_sent(1))
     expected = min(1.0, math.sqrt(missed.spent() / second.spent()))
     assert affordable_fraction(priced, 2, spent) == pytest.approx(expected if expected >= 0.5 else 0.0, rel=1e-6)
+
+
+@pytest.mark.parametrize("fraction", [0.0, 1e-9])
+def test_a_person_who_allows_nothing_any_more_sends_zeros(fraction: float) -> None:
+    """Also after a table was paid for: lowering one's budget must not be seen."""
+    priced = price_plan(PLAN, epsilon=8, delta=1e-6, cohort=Cohort(10))
+    spent = TableAccountant()
+    spent.compose(priced.table_sent(0))
+    assert affordable_fraction(priced, 2, spent, fraction) == 0
+    blocks = [Entries(np.full(code.size, 1.0)) for code in priced.codes[1]]
+    table, after = make_table(priced, 2, blocks, spent, fraction=fraction, randomness=SeededRandomness(1))
+    silent, _ = make_table(priced, 2, blocks, spent, randomness=SeededRandomness(1), sends_zeros=True)
+    assert after == spent
+    np.testing.assert_array_equal(table, silent)
+
+
+def test_a_roster_of_more_devices_than_the_rules_are_for_is_refused() -> None:
+    """Neighbours and threshold were chosen for ten."""
+    attempt = Attempt().play(Phase.SHARES)
+    keys = [attempt.people[0].round.state.keys]
+    for number in range(1, 12):
+        person = Person(number, attempt.terms)
+        keys.append(person.report(attempt.announcement))
+    roster = make_roster(attempt.announcement.digest, keys)
+    with pytest.raises(RemoteProtocolError, match="roster"):
+        attempt.people[0].report(roster)
 
 
 def test_a_person_with_half_a_budget_pays_half_and_stays_within_it() -> None:

@@ -11,13 +11,14 @@ from hushrec.engines.reference import ReferenceEngine
 from hushrec.errors import ParameterError, RemoteProtocolError
 from hushrec.models.gaussian_process import GaussianProcess
 from hushrec.models.item_columns import item_columns
-from hushrec.protocols.masked import plan as plans
+from hushrec.protocols.masked.gp import plan as plans
+from hushrec.protocols.masked.gp.plan import choose_plan
+from hushrec.protocols.masked.gp.server import GpLearner
+from hushrec.protocols.masked.gp.table import PublicTable
 from hushrec.protocols.masked.learning import learning_of
 from hushrec.protocols.masked.noise import discrete_gaussian
-from hushrec.protocols.masked.plan import Block, Round, choose_plan
+from hushrec.protocols.masked.plan import Block, Round
 from hushrec.protocols.masked.protocol import Masked
-from hushrec.protocols.masked.server import GpLearner
-from hushrec.protocols.masked.table import PublicTable
 from hushrec.randomness import Purpose, SeededRandomness
 from hushrec.simulation.training_problem import AnyProblem, make_problem
 
@@ -45,7 +46,8 @@ def small_problem(
     model = GaussianProcess(item_columns(N_ITEMS, titles, flags))
     protocol = Masked(**{"epsilon": 20.0 if large else 8.0, **options})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plans, "LARGE_FLEET", 0.0 if large else plans.LARGE_FLEET)
+        for name in ("LARGE_FLEET", "MEDIUM_FLEET"):
+            patch.setattr(plans, name, 0.0 if large else plans.LARGE_FLEET)
         patch.setattr(plans, "FEWEST_FOR_COLUMNS", 0 if large else plans.FEWEST_FOR_COLUMNS)
         return make_problem(
             users, items, values, n_users=n_users, n_items=N_ITEMS, model=model, protocols=[protocol], seed=3
@@ -147,14 +149,32 @@ def test_a_restored_run_goes_on_bit_for_bit() -> None:
 
 
 def test_an_empty_profile_sends_exact_zeros() -> None:
-    """In every block of every plan, before any formula."""
-    problem = small_problem(large=True)
-    learner = GpLearner(problem.model.columns, problem.terms.priced.plan, N_USERS)
-    nothing = np.empty(0, np.int64), np.empty(0)
-    for one in problem.terms.priced.plan.rounds:
-        entries = learning_of(problem.model).entries(one.blocks, learner.table(), *nothing)
-        assert [own.values.shape for own in entries] == [(block.size,) for block in one.blocks]
+    """In every block of every plan, at the positions of a profile that rated every item."""
+    engine = CpuMaskedEngine(small_problem(large=True))
+    nothing, whole = (np.empty(0, np.int64), np.empty(0)), (np.arange(N_ITEMS), np.full(N_ITEMS, 3.0))
+    for one in engine.problem.terms.priced.plan.rounds:
+        table = engine.learner.table()
+        entries, others = (engine.learning.entries(one.blocks, table, *profile) for profile in (nothing, whole))
+        assert [own.values.shape for own in entries] == [own.values.shape for own in others]
         assert not any(own.values.any() for own in entries)
+        engine.run_round()
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_a_table_with_columns_of_zeros_is_refused_in_every_round(large: bool) -> None:
+    """They would change no prediction, and make a device with ratings compute for seconds."""
+    engine = CpuMaskedEngine(small_problem(large=large, evaluation=0.1))
+    rounds = engine.problem.terms.priced.plan.rounds
+    for number in range(1, len(rounds) + 1):
+        table = engine.learner.table()
+        engine.learning.check_fits(rounds[:number], table)
+        for more in (-1, 1, 600):
+            length = table.rows.shape[1] + more
+            other = {"rows": np.zeros((N_ITEMS, length)), "directions": np.zeros((length, table.directions.shape[1]))}
+            padded = engine.learning.table_from(vars(table) | other)
+            with pytest.raises(RemoteProtocolError, match="rows"):
+                engine.learning.check_fits(rounds[:number], padded)
+        engine.run_round()
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Masked runs over HTTP: all phases with real devices and stores, drop-outs, restarts, and what is left behind."""
 
+import math
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -33,6 +34,7 @@ from hushrec.protocols.masked.device_state import attempt_in
 from hushrec.protocols.masked.messages import Consent, MaskedTable, SealedShares, Unmasking
 from hushrec.protocols.masked.table import published_digest
 from hushrec.service.rounds import Rounds
+from hushrec.service.run_copy import WAIT_SECONDS
 from hushrec.service.schema import reports
 from hushrec.signing import DeviceKey
 
@@ -169,12 +171,12 @@ def test_a_device_that_restarts_goes_on_and_its_file_holds_no_secret_afterwards(
         assert not any(secret in bytes_in(store) for secret in kept)
 
 
-def test_no_phase_closes_at_its_quorum_below_n_min(tmp_path: Path) -> None:
-    """2 of 5 are a quorum of 0.4, but the grace begins with the report of the fourth device, n_min; then it ends.
+def test_no_phase_closes_early_below_n_min(tmp_path: Path) -> None:
+    """2 of 5 are the fraction 0.4, but the grace begins with the report of the fourth device, n_min; then it ends.
 
     The first phase waits for more than n_min keys, so that a device may drop out later.
     """
-    settings = masked_settings(5, rounds={"quorum": 0.4, "grace_seconds": 10})
+    settings = masked_settings(5, rounds={"early_fraction": 0.4, "grace_seconds": 10})
     clock = Clock()
 
     def pass_time() -> None:
@@ -191,7 +193,7 @@ def test_no_phase_closes_at_its_quorum_below_n_min(tmp_path: Path) -> None:
         pass_time()
         report(live, devices[4:], "keys")
         report_three_then_one("shares")
-        wait_for(lambda: live.rounds._quorum_at is not None)
+        wait_for(lambda: live.rounds._early_at is not None)
         pass_time()
         for phase in PHASES[2:]:  # only the four that sent shares are asked
             report_three_then_one(phase)
@@ -277,7 +279,7 @@ def test_a_person_changes_their_budget_and_nobody_sees_it(tmp_path: Path) -> Non
     """A quarter of it from the second round on: the ledger stays below, and a report is as long as everybody's."""
     with joined(tmp_path, 4, masked_settings(4, terms={"survivors": 1.0})) as (live, devices):
         play_round(live, devices)
-        devices[0].choose_epsilon(2.0)
+        devices[0].choose(epsilon=2.0)
         for number in range(2, live.rounds.offer.terms.max_rounds + 1):
             for phase in PHASES:
                 report(live, devices[:-1], phase, number)
@@ -399,9 +401,14 @@ def test_the_page_shows_a_masked_run_in_its_own_words(tmp_path: Path) -> None:
         assert "at least 4 devices" in left
         assert page.post("/api/level", json={"level": 4}).status_code == 204
         state = page.get("/api/state").json()
-        assert (state["level"], state["can_change_level"], state["ledger"]["rounds"]) == (4.0, True, 1)
+        assert (state["ledger"]["fixed"], state["ledger"]["rounds"]) == (None, 1)
         used = [level for level in page.get("/api/levels").json()["levels"] if level["in_use"]]
         assert [level["name"] for level in used] == ["Middle"]
+
+
+def own_epsilon(device: Device) -> float:
+    """The most that one run may cost this person."""
+    return device.budgets.by_protocol()["masked"]["epsilon"]
 
 
 def test_a_level_of_ones_own_is_explained_set_and_taken_back_without_a_word_to_the_server(
@@ -421,16 +428,16 @@ def test_a_level_of_ones_own_is_explained_set_and_taken_back_without_a_word_to_t
         assert names() == names("4") == names("4.0") == names("8") == ["Strict", "Middle", "Usual*"]
         assert names("2.5") == ["Strict", "Your own", "Middle", "Usual*"]
         assert names("0") == ["Your own", "Strict", "Middle", "Usual*"]
-        assert device.budgets.epsilon == 8
+        assert own_epsilon(device) == 8
         assert page.post("/api/level", json={"level": 2.5}).status_code == 204
-        assert page.get("/api/state").json()["level"] == device.budgets.epsilon == 2.5
+        assert own_epsilon(device) == 2.5
         assert names() == ["Strict", "Your own*", "Middle", "Usual"]
         for wrong in ("", "much", "-1", "8.1", "nan", "inf"):
             refusal = page.get("/api/levels", params={"own": wrong})
             assert (refusal.status_code, refusal.json()["detail"].count(". ")) == (409, 0)
             assert "level must be a number from 0" in refusal.json()["detail"]
         assert page.post("/api/level", json={"level": 9}).status_code == 409
-        assert device.budgets.epsilon == 2.5
+        assert own_epsilon(device) == 2.5
         assert page.post("/api/level", json={"level": 8}).status_code == 204
         assert names() == ["Strict", "Middle", "Usual*"]
 
@@ -447,6 +454,35 @@ def test_a_level_of_ones_own_is_chosen_before_joining(tmp_path: Path) -> None:
         assert (level["level"], level["name"]) == (3.0, "Your own")
         assert "of 100 cases" in level["welcome"]
         assert page.post("/api/join", json={"server": live.url, "level": 9}).status_code == 409
-        assert (device.has_joined, device.budgets.epsilon) == (False, 8.0)
+        assert (device.has_joined, own_epsilon(device)) == (False, 8.0)
         assert page.post("/api/join", json={"server": live.url, "level": 3}).status_code == 204
-        assert (device.has_joined, device.budgets.epsilon) == (True, 3.0)
+        assert (device.has_joined, own_epsilon(device)) == (True, 3.0)
+
+
+def test_attempts_that_fail_wait_longer_and_then_pause_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In each attempt too few devices send shares. The third attempt begins after a wait; after it the run pauses."""
+    monkeypatch.setattr("hushrec.service.rounds.MOST_ATTEMPTS", 3)
+    clock = Clock()
+    with joined(tmp_path, 5, clock=clock) as (live, devices):
+        for attempt, wait in enumerate((0, 0, WAIT_SECONDS), 1):
+            wait_for_phase(live, Address(1, attempt, "keys"))
+            assert live.rounds.held_seconds == pytest.approx(wait)
+            if wait:
+                assert devices[0].step(wait=wait / 2) == "no round"
+            clock.now += wait
+            report(live, devices, "keys", attempt=attempt)
+            report(live, devices[:2], "shares", attempt=attempt)
+            close_phase(live)
+        wait_for_phase(live, Address(1, 4, "keys"))
+        clock.now += 10_000
+        assert live.rounds.held_seconds == math.inf
+        assert live.rounds.deadline == 60 + 3 * WAIT_SECONDS
+        assert devices[0].step(wait=0.1) == "no round"
+        concern = str(live.rounds.concern)
+        assert "The run is paused in round 1. Its last attempt failed: there must be at least" in concern
+        assert "reports in phase shares, got 2" in concern
+    with live_server(tmp_path, masked_settings(5), items=catalogue(), admin_token=live.admin_token) as live:
+        assert live.rounds.held_seconds == math.inf  # also after a restart
+        assert live.admin("POST", "/v1/admin/start").status_code == 200
+        assert live.rounds.server.address == Address(1, 5, "keys")
+        assert not live.rounds.is_paused

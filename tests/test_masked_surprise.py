@@ -11,7 +11,7 @@ from hushrec.engines.cpu.masked import CpuMaskedEngine
 from hushrec.engines.reference import ReferenceEngine
 from hushrec.messages import Address
 from hushrec.protocols.masked.encoding import DecodedSum, is_plausible
-from hushrec.protocols.masked.gp_surprise import counts_surprise
+from hushrec.protocols.masked.gp.surprise import counts_surprise
 from hushrec.protocols.masked.messages import MaskedTable
 
 
@@ -54,8 +54,8 @@ def test_a_table_as_long_as_all_others_together_is_discarded() -> None:
     side, sent = engine.server.side, []
     honest = engine.clients[4].report
 
-    def report(address: Address, message: Any, draws: Any = None) -> Any:
-        made = honest(address, message, draws)
+    def report(address: Address, message: Any) -> Any:
+        made = honest(address, message)
         if not isinstance(made, MaskedTable) or address.round_number < 3:
             return made
         code = side.terms.priced.codes[address.round_number - 1][0]

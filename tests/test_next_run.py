@@ -24,25 +24,25 @@ PEOPLE = 3
 
 
 def three(**changes: object) -> dict[str, object]:
-    """Settings of a masked run that needs all of its three devices."""
+    """Return settings of a masked run that needs all of its three devices."""
     return {"terms": {"survivors": 1.0, **changes}}
 
 
 def back_up(folder: Path) -> None:
-    """As deploy/README.md does it."""
+    """Back up the database as deploy/README.md does."""
     with closing(sqlite3.connect(folder / "server.sqlite")) as connection:
         connection.execute(f"VACUUM INTO '{folder / 'backup'}'")
 
 
 def restore(folder: Path) -> None:
-    """While the server is stopped."""
+    """Put a backup in place of the database of a stopped server."""
     for leftover in folder.glob("server.sqlite*"):
         leftover.unlink()
     shutil.copy(folder / "backup", folder / "server.sqlite")
 
 
 def test_devices_follow_a_masked_server_into_its_next_run(tmp_path: Path) -> None:
-    """Only after their person's yes, and once the ledger allows both runs together; the key and the name stay."""
+    """Only after the person agrees, and if the ledger allows both runs together; key and id stay the same."""
     with held_port() as port, ExitStack() as stack:
         devices = [stack.enter_context(device) for device in new_people(tmp_path, PEOPLE)]
         with live_server(tmp_path, masked_settings(PEOPLE, **three()), items=catalogue(), port=port) as live:
@@ -82,7 +82,7 @@ def test_devices_follow_a_masked_server_into_its_next_run(tmp_path: Path) -> Non
 
 
 def test_a_masked_server_restored_to_an_earlier_round_says_so_and_begins_a_next_run(tmp_path: Path) -> None:
-    """Its devices repeat no round: they say why, the operator's page says what to do, and devices can follow."""
+    """Devices repeat no round and say why; the dashboard says what to do; devices can join the next run."""
     with held_port() as port, ExitStack() as stack:
         devices = [stack.enter_context(device) for device in new_people(tmp_path, PEOPLE)]
         settings = masked_settings(PEOPLE, **three())
@@ -112,7 +112,7 @@ def test_a_masked_server_restored_to_an_earlier_round_says_so_and_begins_a_next_
 
 
 def test_a_masked_server_restored_within_a_round_repeats_it_as_another_attempt(tmp_path: Path) -> None:
-    """Devices answer no attempt twice: they wait for the next one, which opens at the deadline, and pay for it."""
+    """Devices report in no attempt twice: they wait for the next one, which opens at the deadline, and pay for it."""
     settings = masked_settings(PEOPLE, **three(), rounds={"deadline_seconds": 0.3})
     with held_port() as port, ExitStack() as stack:
         devices = [stack.enter_context(device) for device in new_people(tmp_path, PEOPLE)]
@@ -133,8 +133,24 @@ def test_a_masked_server_restored_within_a_round_repeats_it_as_another_attempt(t
             assert tables_of(devices) == [1] * PEOPLE
 
 
+@pytest.mark.parametrize("epsilon", [0, 1])
+def test_a_restored_masked_store_pays_for_its_copy_whatever_its_budget_is_now(tmp_path: Path, epsilon: float) -> None:
+    """A budget that is lowered after the restore does not lower what the copy could spend."""
+    with ExitStack() as stack:
+        live = stack.enter_context(live_server(tmp_path, masked_settings(PEOPLE, **three()), items=catalogue()))
+        devices = [stack.enter_context(device) for device in new_people(tmp_path, PEOPLE)]
+        for device in devices:
+            device.join(live.url)
+        shutil.copytree(tmp_path / "device-0", tmp_path / "backup")
+        play_round(live, devices)
+        restored = stack.enter_context(Device(tmp_path / "backup"))
+        restored.choose(epsilon=epsilon)
+        restored.join(again=True)
+        assert restored.budget()["spent"] == pytest.approx(8.0)
+
+
 def test_a_restored_masked_store_enrols_again_and_pays_for_its_copy(tmp_path: Path) -> None:
-    """What the run still allowed is charged before the old key leaves, without a step before and whatever is killed."""
+    """What the run still allowed is charged before the old key leaves, also without a step before, and after a kill."""
 
     def restored(name: str) -> Device:
         shutil.copytree(tmp_path / "backup", tmp_path / name)
@@ -169,8 +185,33 @@ def test_a_restored_masked_store_enrols_again_and_pays_for_its_copy(tmp_path: Pa
         assert killed.step() == "no round"  # a newcomer waits for the next one
 
 
+@pytest.mark.parametrize("way", ["leave", "leave silently", "follow"])
+def test_a_store_that_was_found_to_be_a_copy_pays_before_it_leaves(tmp_path: Path, way: str) -> None:
+    """What the other copy may have spent of the run stays in the ledger, and counts in the next run."""
+    with held_port() as port, ExitStack() as stack:
+        devices = [stack.enter_context(device) for device in new_people(tmp_path, PEOPLE)]
+        with live_server(tmp_path, masked_settings(PEOPLE, **three()), items=catalogue(), port=port) as live:
+            for device in devices:
+                device.join(live.url)
+            shutil.copytree(tmp_path / "device-0", tmp_path / "copy")
+            play_round(live, devices)
+            copy = stack.enter_context(Device(tmp_path / "copy"))
+            with pytest.raises(CopiedStore):
+                copy.step()
+            assert copy.budget()["spent"] == 0
+            if way != "follow":
+                copy.leave(tell=way == "leave")
+        if way == "follow":
+            with live_server(tmp_path, masked_settings(PEOPLE, **three(run=2)), items=catalogue(), port=port):
+                with pytest.raises(BudgetExceeded, match="--raise-to"):
+                    copy.follow()
+                copy.raise_budget(20)
+                copy.follow()
+        assert copy.budget()["spent"] == pytest.approx(8.0)
+
+
 def test_a_masked_store_restored_after_its_key_was_retired_pays_as_well(tmp_path: Path) -> None:
-    """The server tells the last report of a key that left; the old key is in no round that waits for it."""
+    """The server names the last report of a key that has left; no round waits for the old key."""
     with ExitStack() as stack:
         live = stack.enter_context(live_server(tmp_path, masked_settings(PEOPLE, **three()), items=catalogue()))
         devices = [stack.enter_context(device) for device in new_people(tmp_path, PEOPLE)]
@@ -216,7 +257,7 @@ def test_a_masked_store_restored_to_an_earlier_phase_of_its_last_round_is_found_
 
 
 def test_a_second_masked_run_does_not_raise_the_limit_by_itself(tmp_path: Path) -> None:
-    """Neither by leaving and joining nor with --epsilon; `device budget --raise-to` does, in the ε of all runs."""
+    """Neither do leaving and joining, nor --epsilon; `device budget --raise-to` does, in the ε of all runs together."""
     with ExitStack() as stack:
         live = stack.enter_context(live_server(tmp_path, masked_settings(PEOPLE, **three()), items=catalogue()))
         devices = [stack.enter_context(device) for device in new_people(tmp_path, PEOPLE)]
@@ -230,14 +271,14 @@ def test_a_second_masked_run_does_not_raise_the_limit_by_itself(tmp_path: Path) 
         with pytest.raises(BudgetExceeded, match="--raise-to") as refusal:
             first.join(live.url)
         assert (first.has_joined, first.budget()["limit"]) == (False, before["limit"])
-        first.choose_epsilon(1)  # this much is left
+        first.choose(epsilon=1)  # this much is left
         first.join(live.url)
         assert first.budget()["limit"] == before["limit"]
         with pytest.raises(BudgetExceeded, match="--raise-to"):
-            first.choose_epsilon(8)
+            first.choose(epsilon=8)
         with pytest.raises(ParameterError, match="only be raised"):
             first.raise_budget(1)
-        assert first.budgets.epsilon == 1
+        assert first.budgets.options["masked"]["own_epsilon"] == 1
         first.close()
         folder = ("--store", tmp_path / "device-0")
         assert run("device", "budget", "--raise-to", refusal.value.needed, *folder).code == 0
@@ -245,7 +286,7 @@ def test_a_second_masked_run_does_not_raise_the_limit_by_itself(tmp_path: Path) 
 
 
 def test_a_next_run_of_sdcf_draws_new_bits_with_consent(tmp_path: Path) -> None:
-    """The same words and the same way; without an invitation, and with other items than before."""
+    """Devices join it as under masked, without an invitation, and with other items than before."""
     folder = ("--store", tmp_path / "device")
     terms = {"rounds": 1}
     with held_port() as port:
@@ -274,7 +315,7 @@ def test_a_next_run_of_sdcf_draws_new_bits_with_consent(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [1, 4])
 def test_runs_of_a_database_follow_each_other(tmp_path: Path, number: int) -> None:
-    """A start without a number goes on; one that goes back or leaves one out is refused."""
+    """A start without a number continues the run; a lower number, or one that skips a run, is refused."""
     items = Items(["a", "b"], ["A", "B"])
     with closing(Storage(f"sqlite:///{tmp_path / 'server.sqlite'}")) as storage:
         for run_number in (None, 2, None):

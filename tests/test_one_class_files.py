@@ -8,11 +8,11 @@ import pytest
 from typer.testing import CliRunner
 
 from hushrec.cli import app
-from hushrec.data.own import read_own_profile
-from hushrec.data.ratings import Scale
+from hushrec.data.own import read_own_profile, read_own_ratings
 from hushrec.data.sources import load
 from hushrec.errors import DataError, ParameterError
 from hushrec.recommender import Recommender
+from hushrec.scale import Scale
 from hushrec.simulation.results import Result
 from hushrec.simulation.training import train
 
@@ -155,7 +155,9 @@ def check_lists(result: Result, met: set[int]) -> None:
         ("item\ni1\ni1\n", ", line 3", "each item once"),
         ("i1\t5\ni2\t99\n", ", line 2", "scale of the run"),
         ("item,rating\n", "", "at least one rating"),
-        ("", "", "at least one rating"),
+        ("", "", "at least one row"),
+        ("item,stars,when\ni1,5,2\n", ", line 1", "an item and its rating"),
+        ("note,item\n5,i1\n", ", line 1", "a header with the names item and rating"),
     ],
 )
 def test_a_wrong_profile_is_named_by_file_and_line(tmp_path: Path, text: str, place: str, word: str) -> None:
@@ -166,6 +168,24 @@ def test_a_wrong_profile_is_named_by_file_and_line(tmp_path: Path, text: str, pl
         read_own_profile(path, [f"i{item}" for item in range(12)], Scale(1, 5))
     assert str(refused.value).startswith(f"{path}{place}")
     assert "nowhere" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["rating,item\n5,i1\n3.5,i2\n", "i1;5\n\ni2;3,5\n", '\n"i1"\t5\n"i2"\t3.5\n', "Movie,Stars\ni1,5\ni2,3.5"]
+)
+def test_a_profile_is_read_like_a_rating_file(tmp_path: Path, text: str) -> None:
+    """Columns by the names of the header; empty lines, quotes and decimal commas."""
+    path = tmp_path / "mine.csv"
+    path.write_text(text)
+    assert read_own_profile(path, ["i1", "i2"], Scale(1, 5)) == read_own_ratings(path) == {"i1": 5, "i2": 3.5}
+
+
+def test_items_alone_are_no_ratings(tmp_path: Path) -> None:
+    """A device stores ratings; a list of items is refused."""
+    path = tmp_path / "mine.csv"
+    path.write_text("item\ni1\n")
+    with pytest.raises(DataError, match="line 2: expected an item and its rating"):
+        read_own_ratings(path)
 
 
 def test_reasons_are_what_the_model_takes_as_met(tmp_path: Path) -> None:

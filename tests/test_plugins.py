@@ -5,7 +5,9 @@ import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,6 +76,75 @@ def test_the_command_line_offers_them(installed: dict[str, str], tmp_path: Path)
     assert "ε = 4 (δ = 0, 1 round)" in done.stdout
 
 
+SERVED = """
+open_enrolment = true
+[terms]
+protocol = "one-rating"
+model = "means"
+epsilon = 200.0
+[rounds]
+min_devices = 2
+early_fraction = 1.0
+"""
+
+
+def test_devices_join_its_protocol_over_the_network(installed: dict[str, str], tmp_path: Path) -> None:
+    """Every command is a process of its own, which has imported nothing of the plug-in before.
+
+    Its budget is the operator's choice, so that a device joins only after its person has allowed what the run costs.
+    The devices decode its messages, charge its unit and read the ledger again. Where the plug-in is missing, a sentence
+    says so.
+    """
+    (tmp_path / "items.csv").write_text("id,title\nfilm,Film\nbook,Book\n")
+    (tmp_path / "server.toml").write_text(SERVED)
+    command = [sys.executable, "-m", "hushrec"]
+    process: dict[str, Any] = {"cwd": tmp_path, "env": installed, "text": True, "stdout": subprocess.PIPE}
+
+    def device(*words: str) -> str:
+        done = subprocess.run([*command, "device", *words], check=False, stderr=subprocess.PIPE, timeout=100, **process)
+        assert done.returncode == 0, done.stderr
+        return str(done.stdout)
+
+    serve = [*command, "serve", "--items", "items.csv", "--config", "server.toml", "--port", "0"]
+    with subprocess.Popen(serve, stderr=subprocess.STDOUT, **process) as server, ThreadPoolExecutor() as pool:
+        try:
+            address = next(found[0] for line in server.stdout or () if (found := re.search(r"http://\S+", line)))
+            for store in ("anna", "ben"):
+                device("init", "--store", store, "--rate", "film=5")
+                refused = subprocess.run(
+                    [*command, "device", "join", address, "--store", store],
+                    check=False,
+                    stderr=subprocess.PIPE,
+                    **process,
+                )
+                assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+                assert "this run of one-rating needs a limit of epsilon 200" in refused.stderr
+                advice = re.search("`hushrec (device budget --protocol one-rating --raise-to 200)`", refused.stderr)
+                assert advice is not None
+                device(*advice[1].split()[1:], "--store", store)
+            list(pool.map(lambda store: device("join", address, "--store", store), ("anna", "ben")))
+        finally:
+            server.terminate()
+    spent = json.loads(device("budget", "--store", "anna", "--json"))
+    assert (spent["spent"], spent["limit"], spent["rounds"]) == (200, 200, 1)
+    assert "Book" in device("recommend", "--store", "ben")
+
+    process["env"] = {**installed, "PYTHONPATH": str(ROOT / "src")}
+    for words in (("recommend",), ("budget",), ("join",)):
+        missing = subprocess.run(
+            [*command, "device", *words, "--store", "ben"], check=False, stderr=subprocess.PIPE, **process
+        )
+        assert (missing.returncode, missing.stderr.count("\n")) == (1, 1)
+        assert "needs protocol one-rating, which is not installed. Install its package." in missing.stderr
+    process["env"] = installed
+    device("leave", "--without-server", "--store", "ben")
+    process["env"] = {**installed, "PYTHONPATH": str(ROOT / "src")}
+    missing = subprocess.run(
+        [*command, "device", "budget", "--store", "ben"], check=False, stderr=subprocess.PIPE, **process
+    )
+    assert "needs the plug-in of unit one-rating, which is not installed. Install its package." in missing.stderr
+
+
 def test_the_page_lists_what_a_protocol_must_have() -> None:
     """Every abstract method of both sides and of the configured protocol, and no other; two attributes besides."""
     page = (ROOT / "docs" / "plugins.md").read_text("utf-8")
@@ -102,7 +173,7 @@ class Broken:
 def test_a_plugin_that_breaks_or_takes_a_name_is_left_out_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing else suffers: a built-in protocol cannot be replaced by installing a package."""
     offered = [Broken("masked"), Broken("new"), Broken("bad", ImportError("no such thing"))]
-    monkeypatch.setattr(plugins, "_found", lambda: {"protocols": offered})
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: {"hushrec.protocols": offered}[group])
     with pytest.warns(RuntimeWarning) as told:
         assert plugins.plugins("protocols", {"masked"}) == {"new": "loaded"}
     assert [str(one.message).split()[1] for one in told] == ["strange.masked", "strange.bad"]

@@ -22,7 +22,7 @@ def test_plain_sends_the_rated_items_and_hides_nothing(rng):
     assert plain.selection is None
     assert plain.rating_epsilon is None
     assert len(plain.fake_errors(0, values, rng=rng)) == 0
-    assert plain.selection_limit == 0
+    assert plain.joining_costs(make_terms()) == {}
 
 
 def test_isgld_is_plain_on_noisy_ratings(rng):
@@ -49,12 +49,12 @@ def test_sdcf_reports_the_promised_number_of_items(rng):
 def test_sdcf_says_what_it_releases(rng):
     """One permanent draw at ε_P = 2 ε_I; its selections are charged by the device, one by one."""
     sdcf = Sdcf(epsilon_i=3.0, epsilon_g=1.0)
-    _, events = sdcf.selection.draw_permanent(RATED, make_terms(), rng=rng)
-    assert events == [PermanentDraw(6.0, 6, capped=False)]
-    assert sdcf.selection_limit == 6
+    _, event = sdcf.selection.draw_permanent(RATED, make_terms(), rng=rng)
+    assert event == PermanentDraw(6.0, 6, capped=False)
+    assert sdcf.joining_costs(make_terms()) == {"selection": 6}
     capped = Sdcf(epsilon_i=3.0, epsilon_g=1.0, profile_cap=10).selection
-    _, events = capped.draw_permanent(RATED, make_terms(), rng=rng)
-    assert events == [PermanentDraw(6.0, 10, capped=True)]
+    _, event = capped.draw_permanent(RATED, make_terms(), rng=rng)
+    assert event == PermanentDraw(6.0, 10, capped=True)
 
 
 def test_fakes_stay_in_the_range_that_epsilon_g_gives(rng):

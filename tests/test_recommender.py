@@ -6,6 +6,7 @@ import os
 import pydoc
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -18,6 +19,7 @@ from polars.testing import assert_frame_equal
 import hushrec
 from hushrec.data import Ratings, load, random_split
 from hushrec.errors import DataError, LocalProtocolError, ParameterError
+from hushrec.evaluate import auc_of_ranks, held_out_ranks
 from hushrec.recommender import read_ratings
 from hushrec.simulation.settings import COMMON, ModelSettings, declared_options
 
@@ -28,10 +30,10 @@ METHODS = {
     "recommend", "recommend_for", "record", "save", "scale", "score", "set_params", "similar_items", "user_ids",
 }  # fmt: skip
 OF_A_DEVICE = {
-    "add_rating", "add_ratings", "asks", "budget", "budgets", "catalogue", "choose_budget", "choose_epsilon", "close",
-    "create", "drop_out", "erase", "follow", "forget", "has_joined", "has_learned", "item_vectors", "join", "leave",
-    "list_order", "look_at", "look_next", "offer", "predict", "raise_budget", "ratings", "reasons", "recommend",
-    "remove_rating", "rotate_key", "search", "sent", "server", "status", "step",
+    "add_rating", "add_ratings", "asks", "budget", "budgets", "catalogue", "choose", "close",
+    "create", "drop_out", "erase", "follow", "forget", "has_joined", "has_learned", "join", "leave",
+    "list_order", "look_at", "look_next", "offer", "predict", "public_table", "raise_budget", "ratings", "reasons",
+    "recommend", "remove_rating", "rotate_key", "search", "sent", "server", "status", "step",
 }  # fmt: skip
 
 
@@ -244,6 +246,11 @@ def test_a_model_that_ranks_is_measured_by_its_lists(frame: pl.DataFrame) -> Non
     found = ranking.measure(test)
     assert found.keys() == {"auc", "precision_at_10", "recall_at_10", "ndcg_at_10"}
     assert ranking.score(test) == found["auc"] > 0.5
+    own, known = ranking._training, ranking._fitted
+    users = np.array([known.user_ids.index(name) for name in test["user"]])
+    items = np.array([known.ratings.item_ids.index(name) for name in test["item"]])
+    exact = auc_of_ranks(*held_out_ranks(known.predictor.scores, users, items, own.starts, own.items))
+    assert found["auc"] == pytest.approx(np.mean(exact)), "scores of a ranking are not shrunk, as in `recommend`"
     assert np.isnan(ranking.predict([("nobody", "3")])).all()
     assert ranking.recommend("7", 1)["predicted"].to_list() == [None]
     assert ranking.measure(pl.concat([test, train])) == found, "no list holds what training has seen"
@@ -290,6 +297,62 @@ def test_a_profile_whose_ratings_are_no_numbers_is_refused(fitted: hushrec.Recom
     with pytest.raises(ParameterError, match="numbers") as refused:
         fitted.recommend_for({"3": "fabulous"})  # type: ignore[dict-item]
     assert "fabulous" not in str(refused.value)
+
+
+@pytest.mark.parametrize("n", [0, 1.5, True, "3", None, float("nan")])
+def test_every_number_of_results_is_a_whole_number_from_one_up(fitted: hushrec.Recommender, n: Any) -> None:
+    """One check for every method; 2.0 is 2."""
+    calls: list[Callable[[Any], pl.DataFrame]] = [
+        lambda n: fitted.recommend("3", n),
+        lambda n: fitted.recommend_for({"3": 5}, n),
+        lambda n: fitted.similar_items("3", n),
+        lambda n: fitted.explain("3", "5", n),
+        lambda n: fitted.explain_for({"3": 5}, "5", n),
+    ]
+    for call in calls:
+        with pytest.raises(ParameterError, match=r"^n must be"):
+            call(n)
+        assert_frame_equal(call(2.0), call(2))
+
+
+def test_several_users_are_a_list_an_array_or_a_series(fitted: hushrec.Recommender) -> None:
+    """Every iterable of ids but a text, which is one id."""
+    pd = pytest.importorskip("pandas", reason="pandas is not installed")
+    expected = fitted.recommend(["3", "4"], 2)
+    for users in (np.array([3, 4]), pl.Series([3, 4]), pd.Series([3, 4]), (3, "4")):
+        assert_frame_equal(fitted.recommend(users, 2), expected)
+
+
+def test_a_profile_is_a_mapping_a_series_or_a_list(fitted: hushrec.Recommender) -> None:
+    """Other objects are refused by their type, and an item with two ratings by the number of such items."""
+    pd = pytest.importorskip("pandas", reason="pandas is not installed")
+    expected = fitted.recommend_for({"3": 4.0, "5": 2.0}, 3)
+    assert_frame_equal(fitted.recommend_for(pd.Series({3: 4.0, 5: 2.0}), 3), expected)
+    rows = {"item": [3], "rating": [4.0]}
+    for other in (None, 5, "3", pl.DataFrame(rows), pd.DataFrame(rows)):
+        with pytest.raises(ParameterError, match=f"profile must be .*{type(other).__name__}"):
+            fitted.recommend_for(other, 3)  # type: ignore[arg-type]
+    for twice in ({"3": 5, 3: 1}, pd.Series([5, 1], index=[3, 3])):
+        with pytest.raises(ParameterError, match="each item id once, but 1 "):
+            fitted.recommend_for(twice, 3)
+
+
+@pytest.mark.parametrize("rating", [None, "four"])
+def test_a_row_without_a_number_is_refused_with_its_place(rating: Any) -> None:
+    """Text that is a number is read, as in a file, and an empty rating can be left out with `missing`."""
+    with pytest.raises(DataError, match=r"row 2, column rating: expected a finite number"):
+        load([("ann", "b1", 4), ("bob", "b1", rating)])
+    assert load([("ann", "b1", "4"), ("bob", "b1", None)], missing="").n_ratings == 1
+
+
+def test_a_scale_may_be_two_numbers() -> None:
+    """As in records, and as in the text MIN,MAX."""
+    rows = [("ann", "b1", 4), ("bob", "b1", 2)]
+    for scale in ((0, 10), [0, 10], "0,10"):
+        assert str(load(rows, scale=scale).scale) == "0-10"
+    for scale in ((1,), 5, (1, "a")):
+        with pytest.raises(DataError, match="scale must be"):
+            load(rows, scale=scale)  # type: ignore[arg-type]
 
 
 def test_what_a_person_should_know_is_a_warning_of_the_logger(

@@ -80,15 +80,6 @@ def test_a_user_without_ratings_takes_no_part():
     np.testing.assert_array_equal(engine.predictor().user_vectors[0], initial_user_vectors(problem)[0])
 
 
-def test_draws_are_recorded_when_asked_for():
-    """One entry per round and client, and none otherwise."""
-    engine = ReferenceEngine(small_problem(), record_draws=True)
-    engine.run_round()
-    assert engine.recorded_draws is not None
-    assert set(engine.recorded_draws[0]) == set(engine.clients)
-    assert ReferenceEngine(small_problem()).recorded_draws is None
-
-
 @pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=PROTOCOLS)
 def test_the_missing_squares_of_a_checkerboard_are_found(protocol):
     """Users like the squares of their own colour: held-out likes end up above held-out dislikes."""

@@ -41,12 +41,14 @@ def protocol_classes() -> set[str]:
 
 
 def knows_a_protocol(source: str, classes: set[str], names: set[str]) -> list[str]:
-    """Imports from a protocol's folder, tests of a protocol's class, and comparisons with a protocol's name."""
+    """Imports from a protocol's folder, also by import path, tests of its classes, and comparisons with its name."""
     found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom | ast.Import):
             modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else [one.name for one in node.names]
             found += [f"{node.lineno}: {one}" for one in modules if one.startswith(FOLDERS)]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith(FOLDERS):
+            found.append(f"{node.lineno}: {node.value}")
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) == 2:
             tested = {part.id for part in ast.walk(node.args[1]) if isinstance(part, ast.Name)} & classes
             if node.func.id in ("isinstance", "issubclass") and tested:
@@ -74,6 +76,7 @@ def test_no_shared_module_knows_a_protocol():
         "masked = settings.protocol == 'masked'",
         "if 'sdcf' in protocols: pass",
         "match name:\n    case 'plain': pass",
+        "TABLE = {'gradient': 'hushrec.protocols.gradient.messages'}",
     ],
 )
 def test_whatever_knows_a_protocol_is_found(source):

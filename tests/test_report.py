@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import shlex
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 from pathlib import Path
@@ -14,13 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hushrec.errors import RunError
+from hushrec.experiment_records import read_records
 from hushrec.files import stamp
-from hushrec.report import Section, read_studies, study_rows, write_report
+from hushrec.report import Section, figures, read_studies, study_rows, write_report
 from hushrec.report.figures import paper_figures
-from hushrec.report.labels import told_apart
+from hushrec.report.labels import command_of, distinct_labels
 from hushrec.report.page import make_page, study_plots
-from hushrec.report.studies import make_study
+from hushrec.report.studies import make_study, spread
 from hushrec.report.tables import verdict
+
+TASK1 = Path(__file__).parents[1] / "experiments" / "records" / "task1-ml-100k"
 
 HOSTILE = '<script>alert(1)</script> & "quotes" [red]$x_1$ \'\x1b[31m'
 
@@ -100,7 +104,7 @@ def test_seeds_of_one_setting_are_joined_and_others_kept_apart(tmp_path: Path) -
     sdcf, plain = study.settings
     assert sdcf.label == "sdcf ε_I=4, ε_g=4"
     assert sdcf.mean("rmse") == pytest.approx(0.96)
-    assert sdcf.spread("rmse") == pytest.approx(0.0141421, abs=1e-6)
+    assert spread(sdcf.metrics["rmse"]) == pytest.approx(0.0141421, abs=1e-6)
     assert sdcf.curve is not None
     assert (sdcf.curve.low[-1], sdcf.curve.high[-1]) == pytest.approx((0.95, 0.97))
     assert (plain.label, plain.private) == ("plain, not private", False)
@@ -113,7 +117,7 @@ def test_the_table_is_sorted_and_shows_the_bias_model_where_it_lies() -> None:
     assert [row.name for row in rows][:3] == ["plain, not private", "bias model", "sdcf ε_I=4, ε_g=4"]
     assert [row.gap for row in rows[:3]] == ["-0.010", "0.000", "+0.010"]
     assert rows[2].protects == "list of items: ε 8 profile-level, all rounds"
-    assert [row.better for row in rows[:3]] == [True, False, False]
+    assert [row.kind == "better" for row in rows[:3]] == [True, False, False]
 
 
 @pytest.mark.parametrize(
@@ -332,7 +336,14 @@ def test_no_two_settings_ever_have_the_same_label() -> None:
     labels = [setting.label for setting in study.settings]
     assert len(set(labels)) == 3
     assert any("no fallback" in label for label in labels)
-    assert told_apart(["a", "a", "b"], [{}, {}, {}]) == ["a (1)", "a (2)", "b"]
+    assert distinct_labels(["a", "a", "b"], [{}, {}, {}]) == ["a (1)", "a (2)", "b"]
+
+
+def test_a_curve_without_privacy_is_not_marked_as_noisy_ratings() -> None:
+    """`plain` records ε = ∞; its colour is that of what is not private."""
+    settings = {setting.protocol: setting for setting in make_study(read_records(TASK1)).settings}
+    assert figures._mark(settings["plain"]) == figures.NOT_PRIVATE
+    assert figures._mark(settings["isgld"]) != figures.NOT_PRIVATE
 
 
 def test_a_budget_that_is_no_part_of_a_grid_makes_no_panels() -> None:
@@ -343,9 +354,9 @@ def test_a_budget_that_is_no_part_of_a_grid_makes_no_panels() -> None:
     assert paper_figures(study) == {}
     assert set(study_plots(study)) == {"finals", "curves"}
     whole = [{**SDCF, "epsilon_i": i, "epsilon_g": g} for i in (4.0, 1.0) for g in (4.0, 1.0)]
-    figures = paper_figures(make_study([record(budget=budget) for budget in whole]))
-    assert all(drawing.wide for _, drawing in figures.values())
-    assert not any("Task" in caption for caption, _ in figures.values())
+    drawn = paper_figures(make_study([record(budget=budget) for budget in whole]))
+    assert all(drawing.wide for _, drawing in drawn.values())
+    assert not any("Task" in caption for caption, _ in drawn.values())
 
 
 def test_the_page_says_when_by_what_and_from_which_splits_it_was_made(tmp_path: Path) -> None:
@@ -387,3 +398,57 @@ def test_tables_and_plots_are_exported(tmp_path: Path) -> None:
     assert latex.count(r"\\") == 1 + len(rows)
     assert all((tmp_path / "p" / name).read_bytes().startswith(b"%PDF") for name in ("finals.pdf", "curves.pdf"))
     assert run("report", tmp_path / "runs", "--out", tmp_path / "r.html", "--json").code == 0
+
+
+def test_runs_with_different_items_files_are_different_studies(tmp_path: Path) -> None:
+    """The checksum of the data is without the items file; headings and commands name what was given."""
+    listed = {"source": "d/a b.csv", "items": "d/items.csv"}
+    settings = {"protocol": "sdcf", "seed": 0}
+    runs = [
+        record(seed=0, reading=listed, settings=settings),
+        record(seed=1, reading={**listed, "data_dir": "here"}, settings=settings),
+        record(reading={"source": "d/a b.csv"}, settings=settings),
+        record(reading=None, settings=settings),
+        record(settings=settings),
+    ]
+    for number, content in enumerate(runs):
+        write_run(tmp_path / str(number), content)
+    with_items, without = read_studies([tmp_path])
+    assert [with_items.dataset, without.dataset] == ["toy --items d/items.csv", "toy"]
+    assert [len(one.settings[0].metrics["rmse"]) for one in (with_items, without)] == [2, 3]
+    assert [command_of(run) for run in runs] == [
+        "hushrec train 'd/a b.csv' --items d/items.csv --protocol sdcf --seed 0",
+        "hushrec train 'd/a b.csv' --items d/items.csv --data-dir here --protocol sdcf --seed 0",
+        "hushrec train 'd/a b.csv' --protocol sdcf --seed 0",
+        None,
+        "hushrec train toy --protocol sdcf --seed 0  # the options for reading the data are not recorded",
+    ]
+
+
+def test_older_runs_with_and_without_an_items_file_are_different_studies(tmp_path: Path) -> None:
+    """Older run folders have no reading options, but the number of items that no items file lists."""
+    for unlisted in (0, 7):
+        content = record()
+        write_run(tmp_path / str(unlisted), {**content, "data": {**content["data"], "unlisted": unlisted}})
+    assert len(read_studies([tmp_path])) == 2
+
+
+def test_the_command_on_the_page_repeats_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file in a folder, with every kind of option: a path, a scale, a flag's opposite, an empty text."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "d").mkdir()
+    rows = [f"u{user},i{item},{(user * item) % 10}" for user in range(12) for item in range(8)]
+    (tmp_path / "d" / "own.csv").write_text("\n".join(["who,what,stars", *rows, "u0,i1,"]) + "\n")
+    (tmp_path / "d" / "items.csv").write_text("id,genre\n" + "".join(f"i{item},g{item % 2}\n" for item in range(8)))
+    given = ["--columns", "who,what,stars", "--scale", "0,10", "--items", "d/items.csv", "--missing", ""]
+    first = run("train", "d/own.csv", *given, "--out", "first")
+    assert first.code == 0, first.err
+    (study,) = read_studies(["first"])
+    command = study.settings[0].command
+    assert command is not None
+    again = run(*shlex.split(command)[1:], "--out", "second")
+    assert again.code == 0, again.err
+    records = [json.loads((tmp_path / name / "run.json").read_text()) for name in ("first", "second")]
+    assert records[0]["metrics"] == records[1]["metrics"]
+    assert records[0]["reading"] == records[1]["reading"]
+    assert str(tmp_path) not in command

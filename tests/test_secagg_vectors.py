@@ -10,6 +10,7 @@ import json
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from secagg_vectors import PLACE, attempt, word
 
@@ -100,6 +101,9 @@ def test_the_written_attempt_follows_from_its_secrets() -> None:
     text = b"hushrec masked 1 announcement" + VECTORS["announcement"]["run_id"].encode() + numbers[1] * 2
     announcement = hashlib.sha256(text + word("terms") + word("table")).digest()
     assert announcement.hex() == VECTORS["announcement_digest"]
+    server = Ed25519PrivateKey.from_private_bytes(word("server"))
+    signed = server.sign(text.replace(b"announcement", b"probe") + word("terms") + word("table"))
+    assert signed.hex() == VECTORS["probe_signature"]
     roster = hashlib.sha256(b"hushrec masked 1 roster" + announcement + numbers[4] + entries).digest()
     context = hashlib.sha256(b"hushrec masked 1 partners" + roster + b"\xf0").digest()
     assert (roster.hex(), context.hex()) == (VECTORS["roster_digest"], VECTORS["partners_digest"])

@@ -205,7 +205,7 @@ def test_a_phase_with_too_few_answers_begins_another_attempt():
     assert [server.inbox(name) for name in "abc"] == ["hello a", None, None]
     for _ in range(MOST_ATTEMPTS - 2):
         server.close_phase()
-    with pytest.raises(LocalProtocolError, match="round 1 failed 10 times"):
+    with pytest.raises(LocalProtocolError, match=f"round 1 failed {MOST_ATTEMPTS} times"):
         server.close_phase()
 
 
@@ -341,3 +341,13 @@ def test_the_bound_on_gradients_falls_with_the_step():
     server.start_round()
     with pytest.raises(RemoteProtocolError, match=r"gradient .* at most 25\.1"):
         server.receive(0, at(10), make_report(10, value=40.0))
+
+
+def test_an_open_round_cannot_be_opened_again():
+    """Neither started nor resumed, and nothing changes."""
+    server = server_in(Stage.OPEN)
+    before = view(server)
+    for opened in (server.start_round, server.resume_round):
+        with pytest.raises(LocalProtocolError, match="start a round"):
+            opened()
+        assert view(server) == before

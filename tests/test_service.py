@@ -35,7 +35,7 @@ pytestmark = OPEN_SOCKETS
 
 @pytest.mark.parametrize("tls", [False, True])
 def test_two_devices_take_part_in_every_round_and_get_recommendations(tmp_path: Path, tls: bool) -> None:
-    """Two stores, two keys, one server: all rounds are answered, and each device recommends what it did not rate."""
+    """Two stores, two keys, one server: both report in all rounds, and get recommendations of unrated items."""
     with live_server(tmp_path, tls=tls) as live:
         devices = [new_device(tmp_path / f"device-{n}", seed=n) for n in range(2)]
         for device in devices:
@@ -78,7 +78,7 @@ def test_the_server_keeps_no_report_after_a_round(tmp_path: Path) -> None:
 
         device._session.store.put = spy  # type: ignore[method-assign]
         device.join(live.url)
-        other.join(live.url)  # never answers, so that the round stays open until it is closed by hand
+        other.join(live.url)  # never reports, so that the round stays open until the operator closes it
         live.admin("POST", "/v1/admin/start")
         assert device.step(wait=ROUND_WAIT) == "reported"
         assert live.rounds.is_open
@@ -116,7 +116,7 @@ def test_an_invitation_lets_one_device_in(tmp_path: Path) -> None:
 
 
 def test_a_device_that_leaves_is_not_waited_for(tmp_path: Path) -> None:
-    """With one of two devices gone, the other's answer closes the round."""
+    """When one of two devices has left, the report of the other closes the round."""
     with live_server(tmp_path) as live:
         devices = [new_device(tmp_path / f"device-{n}", seed=n) for n in range(2)]
         for device in devices:
@@ -134,7 +134,7 @@ def test_a_device_that_leaves_is_not_waited_for(tmp_path: Path) -> None:
 
 
 def test_a_key_can_be_changed(tmp_path: Path) -> None:
-    """After a change the old key is refused and the new one answers."""
+    """After a change the server refuses the old key, and accepts reports with the new one."""
     with live_server(tmp_path) as live:
         devices = [new_device(tmp_path / f"device-{n}", seed=n) for n in range(2)]
         for device in devices:
@@ -148,7 +148,7 @@ def test_a_key_can_be_changed(tmp_path: Path) -> None:
 
 
 def test_new_items_join_the_catalogue_between_rounds(tmp_path: Path) -> None:
-    """Items added while training goes on reach the devices with the next round; old positions stay."""
+    """Items added during training reach the devices with the next round; known items keep their positions."""
     with live_server(tmp_path) as live:
         devices = [new_device(tmp_path / f"device-{n}", seed=n) for n in range(2)]
         for device in devices:
@@ -166,7 +166,7 @@ def test_new_items_join_the_catalogue_between_rounds(tmp_path: Path) -> None:
 
 
 def test_a_permanent_epoch_needs_the_persons_consent(tmp_path: Path) -> None:
-    """At an announced epoch a device stops, with one sentence, until the limit is raised; the draw is then charged."""
+    """At a new epoch a device stops with one sentence until the limit is raised; then the draw is charged."""
     settings = small_settings(terms={"rounds": 4, "epoch_rounds": 2}, rounds={"min_devices": 1})
     with live_server(tmp_path, settings) as live, new_device(tmp_path / "device") as device:
         device.join(live.url)
@@ -180,7 +180,7 @@ def test_a_permanent_epoch_needs_the_persons_consent(tmp_path: Path) -> None:
 
 
 def test_before_its_first_round_a_device_has_nothing_to_recommend(tmp_path: Path) -> None:
-    """Nor does it take part without ratings, or join twice."""
+    """Joining again changes nothing, and a device without ratings does not take part."""
     with live_server(tmp_path) as live:
         with new_device(tmp_path / "device") as device:
             with pytest.raises(LocalProtocolError, match="has not joined a server"):
@@ -199,7 +199,7 @@ def test_before_its_first_round_a_device_has_nothing_to_recommend(tmp_path: Path
 
 
 def test_the_admins_token_opens_the_admins_doors_only(tmp_path: Path) -> None:
-    """No token, a wrong one, or a device's credentials do not."""
+    """Admin routes refuse a request without the token, with a wrong token, or with a device's credentials."""
     with live_server(tmp_path) as live:
         for header in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": f"Basic {live.admin_token}"}):
             reply = httpx.post(f"{live.url}/v1/admin/pause", headers=header, timeout=PATIENCE)
@@ -222,7 +222,7 @@ def test_people_can_read_offer_and_catalogue_as_json(tmp_path: Path) -> None:
 
 
 def test_metrics_are_what_the_page_lists_and_name_no_device(tmp_path: Path) -> None:
-    """In the text format of Prometheus, read with its own parser; labels are kinds and codes alone."""
+    """The reply has the text format of Prometheus; labels are kinds and codes only."""
     page = (Path(__file__).parents[1] / "docs" / "service.md").read_text("utf-8")
     with live_server(tmp_path) as live, RawDevice(live) as one, RawDevice(live):
         wait_for(lambda: live.rounds.is_open)
@@ -254,13 +254,13 @@ def test_wrong_tls_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("address", ["ftp://host", "https://", "https://host/path", "host:1"])
 def test_an_address_must_be_one(tmp_path: Path, address: str) -> None:
-    """Anything but https://HOST:PORT is refused."""
+    """Any other form than https://HOST:PORT is refused."""
     with new_device(tmp_path / "device") as device, pytest.raises(ParameterError, match="https://HOST:PORT"):
         device.join(address)
 
 
 def test_an_address_with_a_password_is_refused_without_repeating_it(tmp_path: Path) -> None:
-    """It would be stored, and shown on the page; neither part of it is in the sentence."""
+    """It would be stored and shown on the page; the error contains neither user nor password."""
     with new_device(tmp_path / "device") as device:
         with pytest.raises(ParameterError) as refused:
             device.join("https://jane:secret@host.example")
@@ -270,14 +270,14 @@ def test_an_address_with_a_password_is_refused_without_repeating_it(tmp_path: Pa
 
 
 def test_a_new_device_can_be_told_how_patient_to_be(tmp_path: Path) -> None:
-    """As one that is opened can."""
+    """`Device.create` takes `patience`, as `Device` does."""
     with Device.create(tmp_path / "device", patience=3.0, epsilon_i=1.0) as device:
         assert device._patience == 3.0
-        assert device._session.budgets.epsilon_i == 1.0
+        assert device.budgets.by_protocol()["sdcf"]["epsilon_i"] == 1.0
 
 
 def test_plain_http_beyond_this_machine_is_refused(tmp_path: Path) -> None:
-    """On both sides."""
+    """Both the server and the device refuse it."""
     from hushrec.service.serving import check_binding
 
     with new_device(tmp_path / "device") as device, pytest.raises(ParameterError, match="server must use https"):

@@ -15,6 +15,7 @@ from service_kit import (
     make_body,
     new_device,
     play,
+    prepare_known_run,
     small_settings,
     wait_for,
 )
@@ -24,11 +25,10 @@ from hushrec import wire
 from hushrec.errors import ConsentNeeded, RemoteProtocolError
 from hushrec.messages import Enrolment
 from hushrec.protocols.masked.messages import Survivors
-from hushrec.service.monitor import Monitor
 from hushrec.service.registry import Device
 from hushrec.service.rounds import Rounds
 from hushrec.service.settings import RoundSettings, Settings
-from hushrec.service.setup import Items, prepare_run
+from hushrec.service.setup import Items
 from hushrec.service.storage import Storage
 from hushrec.signing import DeviceKey, Request, device_id_of
 
@@ -36,19 +36,19 @@ pytestmark = OPEN_SOCKETS
 
 
 class Stage:
-    """A server's insides without a socket, a clock that a test moves, and devices with keys."""
+    """A run without a socket, with a clock that a test moves and devices that have keys."""
 
     def __init__(self, folder: Path, **rounds: Any) -> None:
         settings = Settings.model_validate({**small_settings().model_dump(), "rounds": rounds})
         self.clock, self.wall = Clock(), Clock(1e9)
         self.storage = Storage(f"sqlite:///{folder / 'server.sqlite'}")
-        prepare_run(self.storage, settings.terms, Items([f"item-{n}" for n in range(60)], [""] * 60), run_id=RUN_ID)
-        self.rounds = Rounds(self.storage, settings, Monitor(), clock=self.clock, wall_clock=self.wall)
+        prepare_known_run(self.storage, settings, Items([f"item-{n}" for n in range(60)], [""] * 60))
+        self.rounds = Rounds(self.storage, settings, clock=self.clock, wall_clock=self.wall)
         self.keys: dict[str, DeviceKey] = {}
         self.nonce = 0
 
     async def join(self, count: int) -> list[Device]:
-        """So many devices more."""
+        """Enrol `count` further devices."""
         joined = []
         for _ in range(count):
             key = DeviceKey.generate()
@@ -63,26 +63,26 @@ class Stage:
         return key.sign(request, run_id=RUN_ID, device=name, nonce=self.nonce)
 
     def heard(self, device: Device) -> None:
-        """The device asks for a round."""
+        """Send an authenticated request of the device."""
         request = Request("GET", "/v1/inbox?after=0")
         self.rounds.registry.authenticate(self.sign(self.keys[device.id], device.id, request), request)
 
     async def report(self, *devices: Device) -> None:
-        """Each asks for the open round and reports in it."""
+        """Let each device report in the open round."""
         for device in devices:
             self.heard(device)
             request = Request("POST", "/v1/reports", make_body(self.rounds.round_number, size=1e-4))
             await self.rounds.report(device, self.nonce, request)
 
     async def advance(self, seconds: float = 0) -> None:
-        """Time goes on, and whatever is due then is done."""
+        """Move the clock, and do what the schedule then does."""
         self.clock.now += seconds
         while await self.rounds._advance() == 0.0:
             pass
 
 
 def played(tmp_path: Path, scenario: Callable[[Stage], Awaitable[None]], **rounds: Any) -> None:
-    """A scenario against a fresh server."""
+    """Run a scenario with a new server."""
 
     async def play() -> None:
         stage = Stage(tmp_path, **rounds)
@@ -94,8 +94,8 @@ def played(tmp_path: Path, scenario: Callable[[Stage], Awaitable[None]], **round
     asyncio.run(play())
 
 
-def test_newcomers_get_a_round_after_one_that_nobody_answered(tmp_path: Path) -> None:
-    """Two devices enrol and vanish, three others join: round 1 closes empty at its deadline, round 2 is for all."""
+def test_newcomers_get_a_round_after_one_without_reports(tmp_path: Path) -> None:
+    """Two devices enrol and vanish, three join: round 1 closes without reports at its deadline, round 2 asks all."""
 
     async def scenario(stage: Stage) -> None:
         await stage.join(2)
@@ -114,7 +114,7 @@ def test_newcomers_get_a_round_after_one_that_nobody_answered(tmp_path: Path) ->
 
 
 def test_a_round_that_an_admin_opens_without_devices_closes_at_its_deadline(tmp_path: Path) -> None:
-    """And whoever joined meanwhile is in the next one."""
+    """The next round asks the devices that joined meanwhile."""
 
     async def scenario(stage: Stage) -> None:
         await stage.rounds.start()
@@ -129,7 +129,7 @@ def test_a_round_that_an_admin_opens_without_devices_closes_at_its_deadline(tmp_
 
 
 def test_rounds_end_while_everybody_sleeps_and_begin_again_when_they_wake(tmp_path: Path) -> None:
-    """Only as many rounds pass empty as a device may miss: then no round opens until enough devices return."""
+    """After `missed_rounds` rounds without reports, no round opens until enough devices return."""
 
     async def scenario(stage: Stage) -> None:
         devices = await stage.join(2)
@@ -150,7 +150,7 @@ def test_rounds_end_while_everybody_sleeps_and_begin_again_when_they_wake(tmp_pa
 
 
 def test_a_device_that_missed_three_rounds_is_not_waited_for_until_it_returns(tmp_path: Path) -> None:
-    """With quorum 1 an absent device costs three deadlines; then rounds close at once, until it asks again."""
+    """With early_fraction 1 an absent device costs three deadlines; then rounds close at once until it returns."""
 
     async def scenario(stage: Stage) -> None:
         *others, absent = await stage.join(4)
@@ -173,11 +173,11 @@ def test_a_device_that_missed_three_rounds_is_not_waited_for_until_it_returns(tm
         await stage.advance()
         assert stage.rounds.round_number == 6
 
-    played(tmp_path, scenario, quorum=1.0, deadline_seconds=5)
+    played(tmp_path, scenario, early_fraction=1.0, deadline_seconds=5)
 
 
-def test_a_round_with_a_quorum_waits_a_moment_for_the_others(tmp_path: Path) -> None:
-    """4 of 5 close it after the grace; all 5 at once. A report that was made and paid for is seldom lost."""
+def test_a_round_that_may_close_early_waits_a_moment_for_the_others(tmp_path: Path) -> None:
+    """4 reports of 5 devices close a round after the grace; 5 close it at once."""
 
     async def scenario(stage: Stage) -> None:
         devices = await stage.join(5)
@@ -196,7 +196,7 @@ def test_a_round_with_a_quorum_waits_a_moment_for_the_others(tmp_path: Path) -> 
 
 
 def test_no_device_gets_the_message_of_another_whose_memory_is_used_again(tmp_path: Path) -> None:
-    """New messages may have the id of one that was deleted; each is encoded for itself."""
+    """A new message may have the `id()` of a deleted one, but is never taken for it by the cache of encodings."""
 
     async def scenario(stage: Stage) -> None:
         await stage.join(2)
@@ -209,15 +209,15 @@ def test_no_device_gets_the_message_of_another_whose_memory_is_used_again(tmp_pa
 
 
 def test_the_defaults_let_no_absent_device_hold_a_run_up() -> None:
-    """Four fifths close a round, and a hundred rounds that all wait for their deadline take hours, not days."""
+    """Four fifths of the devices close a round; a hundred rounds that wait for their deadline take at most 4 hours."""
     defaults = RoundSettings()
-    assert (defaults.quorum, defaults.missed_rounds) == (0.8, 3)
+    assert (defaults.early_fraction, defaults.missed_rounds) == (0.8, 3)
     assert defaults.deadline_seconds * 100 <= 4 * 3600
 
 
 def test_the_admin_sees_when_a_device_was_last_seen_and_what_it_missed(tmp_path: Path) -> None:
-    """Also after a restart."""
-    settings = small_settings(rounds={"quorum": 0.5, "grace_seconds": 0})
+    """The list of devices is the same after a restart."""
+    settings = small_settings(rounds={"early_fraction": 0.5, "grace_seconds": 0})
     with live_server(tmp_path, settings, wall_clock=Clock(5e8)) as live, RawDevice(live) as one, RawDevice(live) as two:
         wait_for(lambda: live.rounds.is_open)
         for number in (1, 2):
@@ -234,7 +234,7 @@ def test_the_admin_sees_when_a_device_was_last_seen_and_what_it_missed(tmp_path:
 
 @pytest.mark.parametrize("state", ["left", "revoked"])
 def test_a_device_that_is_gone_is_not_waited_for(tmp_path: Path, state: str) -> None:
-    """Whether it left or was revoked."""
+    """Neither if it left nor if it was revoked."""
 
     async def scenario(stage: Stage) -> None:
         *others, gone = await stage.join(3)
@@ -245,7 +245,7 @@ def test_a_device_that_is_gone_is_not_waited_for(tmp_path: Path, state: str) -> 
         await stage.advance()
         assert stage.rounds.round_number == 2
 
-    played(tmp_path, scenario, quorum=1.0)
+    played(tmp_path, scenario, early_fraction=1.0)
 
 
 def test_a_run_that_is_over_can_be_extended_with_consent(tmp_path: Path) -> None:

@@ -27,11 +27,11 @@ ROOT = Path(__file__).parents[1]
 
 
 def test_a_person_takes_part_from_the_shell(tmp_path: Path) -> None:
-    """init, rate, import, join, recommend, budget, rotate-key, leave, forget."""
+    """Commands init, rate, import, join, recommend, budget, rotate-key, leave and forget."""
     store = ("--store", tmp_path / "ann")
     assert run("device", "init", *store, "--rate", "item-1=5", "--rate", "item-2=1").code == 0
     before = run("device", "budget", *store).out
-    assert ("epsilon 8 of the whole profile" in before, "gradient" in before) == (True, False)  # of no protocol yet
+    assert ("masked: epsilon 8, least_cohort 3" in before, "gradient" in before) == (True, False)  # of no protocol yet
     assert run("device", "rate", "item-3", "4", *store).code == 0
     assert run("device", "rate", "item-3", "--remove", *store).code == 0
     (tmp_path / "own.csv").write_text("item,rating\nitem-4,2\nitem-5,5\n")
@@ -55,8 +55,25 @@ def test_a_person_takes_part_from_the_shell(tmp_path: Path) -> None:
     assert not (tmp_path / "ann").exists()
 
 
+def test_the_own_epsilon_is_shown_with_its_delta(tmp_path: Path) -> None:
+    """After init with 1, in a run of 8; then 2; and 16, of which the run costs 8 at most."""
+    store = ("--store", tmp_path / "ann")
+    assert run("device", "init", *store, "--epsilon", "1").code == 0
+    before = json.loads(run("device", "budget", "--json", *store).out)
+    assert (before["own_epsilon"], before["own_delta"]) == (1, None)
+    with live_server(tmp_path, masked_settings(3), items=catalogue()) as live:
+        said = run("device", "join", live.url, "--rounds", "0", *store).err
+        assert "At most ε = 8 (δ = 1e-06)" in said
+        assert "ε = 1 (δ = 1e-06)" in said
+        shown = run("device", "budget", "--epsilon", "2", *store).out
+        assert "ε = 2 (δ = 1e-06)" in shown
+        assert all("(delta" in line for line in shown.splitlines() if "epsilon " in line and "--epsilon" not in line)
+        found = json.loads(run("device", "budget", "--epsilon", "16", "--json", *store).out)
+        assert (found["own_epsilon"], found["own_delta"]) == (8, 1e-6)
+
+
 def test_exported_ratings_can_be_imported_again(tmp_path: Path) -> None:
-    """Ratings are what a person backs up: the store itself must not be copied."""
+    """A person backs up the ratings, because the store itself must not be copied."""
     assert run("device", "init", "--store", tmp_path / "ann", "--rate", "a,b=5", "--rate", "2=1.5").code == 0
     exported = run("device", "export", "--store", tmp_path / "ann").out
     assert exported.splitlines()[0] == "item,rating"
@@ -68,7 +85,7 @@ def test_exported_ratings_can_be_imported_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("number", "words"), [(0, "0 rounds"), (1, "1 round"), (2, "2 rounds")])
 def test_one_of_a_kind_is_not_called_many(number: int, words: str) -> None:
-    """In what commands print for people."""
+    """Commands print the singular for one thing."""
     assert counted(number, "round") == words
     assert counted(1, "rating is", "ratings are") == "1 rating is"
 
@@ -82,12 +99,12 @@ def test_one_of_a_kind_is_not_called_many(number: int, words: str) -> None:
         (["recommend"], "has not joined a server"),
         (["leave"], "has not joined a server"),
         (["init"], "must not hold a store already"),
-        (["budget", "--raise-to", "1"], "epsilon must be at least"),
-        (["import", "missing.csv"], "must be a readable text file"),
+        (["budget", "--raise-to", "-1"], "epsilon must be at least"),
+        (["import", "missing.csv"], "must be a readable file"),
     ],
 )
 def test_what_cannot_be_done_is_one_sentence(tmp_path: Path, arguments: list[str], sentence: str) -> None:
-    """Exit code 1, and what to do."""
+    """The exit code is 1, and the sentence says what to do."""
     new_device(tmp_path / "store").close()
     outcome = run("device", *arguments, "--store", tmp_path / "store")
     assert outcome.code == 1
@@ -96,11 +113,13 @@ def test_what_cannot_be_done_is_one_sentence(tmp_path: Path, arguments: list[str
 
 
 def test_a_store_that_is_not_there_or_options_that_are_wrong_are_one_sentence(tmp_path: Path) -> None:
-    """Before anything is made."""
+    """The error comes before any file is created."""
     assert "there is no store in" in run("device", "budget", "--store", tmp_path / "none").err
     assert "scale must be" in run("device", "init", "--scale", "5", "--store", tmp_path / "s").err
     assert "--rate must be" in run("device", "init", "--rate", "5", "--store", tmp_path / "s").err
     assert "epsilon_i must be positive" in run("device", "init", "--epsilon-i", "0", "--store", tmp_path / "s").err
+    for least in ("-5", "2"):
+        assert "least_cohort must be" in run("device", "init", "--least-cohort", least, "--store", tmp_path / "s").err
     (tmp_path / "three.csv").write_text("a,1,2\n")
     assert "three.csv, line 1" in run("device", "import", tmp_path / "three.csv", "--store", tmp_path / "s").err
     assert not (tmp_path / "s").exists()
@@ -120,21 +139,26 @@ def test_a_store_that_is_not_there_or_options_that_are_wrong_are_one_sentence(tm
         (["--database", "postgresql://me@127.0.0.1:1/films"], "got postgresql://me@127.0.0.1:1/films"),
         (["--config", "bad.toml"], "factors must be at least 1, got 0"),
         (["--config", "unknown.toml"], "term"),
+        (["--config", "renamed.toml"], "rounds.early_fraction"),
         (["--config", "none.toml"], "none.toml"),
         (["--config", "cap.toml"], "profile_cap"),
         (["--config", "many.toml"], "reports_per_client"),
+        (["--config", "slow.toml"], "deadline_seconds in slow.toml is invalid: it must be at most 43200"),
+        (["--devices", "10001"], "expected_devices must be at most 10,000"),
     ],
 )
 def test_a_server_that_cannot_start_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], named: str
 ) -> None:
-    """In one sentence, with exit code 1."""
+    """It prints one sentence and exits with code 1."""
     monkeypatch.chdir(tmp_path)
     Path("items.csv").write_text("id,title\n1,A\n2,B\n3,C\n")
     Path("bad.toml").write_text("[terms]\nmodel = 'mf'\nfactors = 0\n")
     Path("unknown.toml").write_text("[term]\nfactors = 1\n")
+    Path("renamed.toml").write_text("[rounds]\nquorum = 0.8\n")
     Path("cap.toml").write_text("[terms]\nmodel = 'mf'\nprofile_cap = 3\n")
     Path("many.toml").write_text("[terms]\nmodel = 'mf'\nreports_per_client = 3\n")
+    Path("slow.toml").write_text("[rounds]\ndeadline_seconds = 1e9\n")
     Path("taken").mkdir()
     Path("taken/admin-token").write_text("of another run")
     outcome = run("serve", "--items", "items.csv", "--port", "0", *options)
@@ -146,7 +170,7 @@ def test_a_server_that_cannot_start_says_why(
 
 
 def serving_line(folder: Path, *options: str) -> str:
-    """What `hushrec serve` says until it serves; it is stopped then."""
+    """Start `hushrec serve`, stop it as soon as it serves, and return what it printed."""
     command = [sys.executable, "-m", "hushrec", "serve", "--items", "items.csv", "--port", "0", *options]
     paths = os.pathsep.join(path for path in sys.path if path)
     environment = os.environ | {"PYTHONPATH": paths}
@@ -162,7 +186,7 @@ def serving_line(folder: Path, *options: str) -> str:
 
 
 def test_a_server_counts_the_items_of_its_run_and_tells_of_changed_titles(tmp_path: Path) -> None:
-    """After a start with three items, a file of two does not make it two; a new title is not dropped in silence."""
+    """A later start with two of the run's three items still serves three, and reports a title that differs."""
     (tmp_path / "items.csv").write_text("id,title\n1,A\n2,B\n3,C\n")
     assert "serving 3 items on http://127.0.0.1:" in serving_line(tmp_path)
     (tmp_path / "items.csv").write_text("id,title\n1,A\n2,Another\n")
@@ -172,12 +196,12 @@ def test_a_server_counts_the_items_of_its_run_and_tells_of_changed_titles(tmp_pa
 
 
 def test_serve_says_how_many_devices_a_round_waits_for_and_what_sets_it(tmp_path: Path) -> None:
-    """A fifth of the expected devices may be missing under masked; under sdcf the configuration says how many."""
-    bare = Settings.model_validate({"terms": {"expected_devices": 40}})
+    """Under masked, 80 % of the expected devices; under sdcf, the setting `min_devices`."""
+    bare = Settings.model_validate({"terms": {"expected_devices": 20}})
     with live_server(tmp_path, bare) as live:
         waits, expects = _notices(live.rounds, 2)
-        assert waits.startswith("a round opens when 32 devices are online of the 40 ")
-        assert "40 devices are too few" in expects
+        assert waits.startswith("a round opens when 16 devices are online of the 20 ")
+        assert "20 devices are too few" in expects
         assert "without attributes" in expects
     (tmp_path / "other").mkdir()
     with live_server(tmp_path / "other") as live:
@@ -185,7 +209,7 @@ def test_serve_says_how_many_devices_a_round_waits_for_and_what_sets_it(tmp_path
 
 
 def test_the_default_limit_lets_a_device_take_part_in_short_rounds() -> None:
-    """A round takes a device three requests; two devices once spent 35 of 41 s waiting for leave to ask."""
+    """A round takes a device three requests; with too low a limit two devices spent 35 of 41 s waiting."""
     from hushrec.service.settings import LimitSettings
 
     limits = LimitSettings()
@@ -194,7 +218,7 @@ def test_the_default_limit_lets_a_device_take_part_in_short_rounds() -> None:
 
 
 def test_a_port_in_use_is_one_sentence_and_nothing_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The token of the run that is there stays, and no database is begun."""
+    """The file with the admin token stays as it is, and no database is created."""
     monkeypatch.chdir(tmp_path)
     Path("items.csv").write_text("id,title\n1,A\n2,B\n3,C\n")
     with serving.bind("127.0.0.1", 0) as taken:
@@ -206,7 +230,7 @@ def test_a_port_in_use_is_one_sentence_and_nothing_is_made(tmp_path: Path, monke
 
 
 def test_the_admins_token_can_be_replaced(tmp_path: Path) -> None:
-    """The new one opens, the old one does not any more."""
+    """The new token is accepted, the old one no longer."""
     with live_server(tmp_path) as live:
         old = live.admin_token
     with closing(Storage(f"sqlite:///{tmp_path / 'server.sqlite'}")) as storage:
@@ -226,7 +250,7 @@ def test_the_admins_token_can_be_replaced(tmp_path: Path) -> None:
 def test_terms_that_devices_accepted_cannot_be_changed_later(
     tmp_path: Path, changed: dict[str, float], sentence: str
 ) -> None:
-    """The same database with other terms is refused; with none given for z and H, it is not."""
+    """A start with other terms is refused; one that leaves z and H out is not."""
     from hushrec.errors import ParameterError
 
     with live_server(tmp_path, small_settings(terms={"profile_cap": 20})):
@@ -241,13 +265,13 @@ def test_terms_that_devices_accepted_cannot_be_changed_later(
 
 
 def test_a_catalogue_is_read_in_the_files_order(tmp_path: Path) -> None:
-    """Ids and titles; an item without a title has its id for one."""
+    """Ids and titles; the title of an item without one is its id."""
     (tmp_path / "items.csv").write_text("id,title\nb,Second\na,\n")
     assert list_items(tmp_path / "items.csv") == (["b", "a"], ["Second", "a"])
 
 
 def test_a_fleet_takes_part_in_two_processes(tmp_path: Path) -> None:
-    """Twelve devices with stores of their own answer every round, and measure themselves on held-out ratings."""
+    """Twelve devices with stores report in every round, and measure the error on their held-out ratings."""
     rows = [f"{user},item-{(7 * user + n) % 60},{1 + (user + n) % 5}" for user in range(12) for n in range(10)]
     (tmp_path / "ratings.csv").write_text("user,item,rating\n" + "\n".join(rows))
     with live_server(tmp_path, small_settings(terms={"rounds": 3}, rounds={"min_devices": 12})) as live:
@@ -261,7 +285,7 @@ def test_a_fleet_takes_part_in_two_processes(tmp_path: Path) -> None:
 
 
 def test_a_fleet_that_stops_early_finishes_its_round(tmp_path: Path) -> None:
-    """A masked round has several phases: `--rounds 1` reports in each of them, and in none of the next round."""
+    """With `--rounds 1` it reports in all phases of the first masked round, and in no phase of the second."""
     rows = [f"{user},item-{(7 * user + n) % 20},{1 + (user + n) % 5}" for user in range(4) for n in range(8)]
     (tmp_path / "ratings.csv").write_text("user,item,rating\n" + "\n".join(rows))
     with live_server(tmp_path, masked_settings(4), items=catalogue()) as live:
@@ -272,7 +296,7 @@ def test_a_fleet_that_stops_early_finishes_its_round(tmp_path: Path) -> None:
 
 
 def test_a_fleet_of_pairs_is_refused(tmp_path: Path) -> None:
-    """Devices hold ratings: data without any is refused before a store is made."""
+    """Data without ratings is refused before a store is made."""
     (tmp_path / "pairs.csv").write_text("user,item\n" + "\n".join(f"{user},item-{user % 3}" for user in range(9)))
     outcome = run("fleet", tmp_path / "pairs.csv", "--server", "http://127.0.0.1:9", "--stores", tmp_path / "stores")
     assert outcome.code != 0

@@ -35,13 +35,13 @@ from service_kit import (
     OPEN_SOCKETS,
     PATIENCE,
     ROUND_WAIT,
-    RUN_ID,
     RawDevice,
     get,
     keep_record,
     live_server,
     make_body,
     new_device,
+    prepare_known_run,
     small_settings,
     wait_for,
 )
@@ -52,9 +52,8 @@ from hushrec.device.budgets import Budgets
 from hushrec.device.fleet import Member, Orders, Outcome, run_fleet
 from hushrec.errors import StorageError
 from hushrec.messages import Enrolment, Offer
-from hushrec.service.monitor import Monitor
 from hushrec.service.rounds import Rounds
-from hushrec.service.setup import Items, prepare_run
+from hushrec.service.setup import Items
 from hushrec.service.storage import Storage
 from hushrec.signing import DeviceKey, Request, device_id_of
 
@@ -70,13 +69,13 @@ def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
 
 
 def test_a_server_killed_at_random_moments_loses_and_doubles_nothing(zygote: Zygote, tmp_path: Path) -> None:
-    """Five rounds of recorded reports with kill -9: the item vectors equal those of a calm run bit for bit."""
+    """Five rounds of recorded reports with kill -9: the item vectors equal those of an undisturbed run bit for bit."""
     done = strike_and_compare(zygote, tmp_path, KILL, n_devices=12, rounds=5, latest=0.1, share=0.8)
     assert done["strikes"] >= 2
 
 
 def test_a_disk_that_is_full_for_a_while_loses_and_doubles_nothing(zygote: Zygote, tmp_path: Path) -> None:
-    """In each round nothing can be written until an answer was refused: none is lost, and no round is stuck."""
+    """In each round no write succeeds until a report was refused: no report is lost, and every round ends."""
     done = strike_and_compare(zygote, tmp_path, FULL_DISK_UNTIL_HEARD, n_devices=12, rounds=3, latest=0.0)
     assert done["strikes"] == 3
     assert done["told_to_come_back"] >= 3
@@ -100,7 +99,7 @@ def test_fifty_rounds_with_a_kill_in_each(zygote: Zygote, tmp_path: Path) -> Non
 
 
 def kill_device_everywhere(zygote: Zygote, folder: Path, *, at_most: int) -> int:
-    """Kills a device before each thing it does in two steps; returns how many different moments there were."""
+    """Kill a device before each action of two steps; return the number of different moments."""
     settings = small_settings(terms={"rounds": 1000}, rounds={"min_devices": 1})
     with live_server(folder, settings) as live:
         with new_device(folder / "device") as device:
@@ -115,7 +114,7 @@ def kill_device_everywhere(zygote: Zygote, folder: Path, *, at_most: int) -> int
                 assert device.step(wait=ROUND_WAIT) == "reported"  # goes on, with the same bytes where some were stored
                 rounds = device.budget()["rounds"]
                 assert before + 1 <= rounds <= before + 3
-                # Each round is charged exactly once: the next one is open, and stays so without an answer.
+                # Each round is charged exactly once: the next one is open, and stays so without a report.
                 wait_for(lambda opened=rounds + 1: live.rounds.is_open and live.rounds.round_number == opened)  # type: ignore[misc]
                 assert device.budget()["committed"] == 8.0  # and no permanent bit was drawn again
             if status == 0:
@@ -124,15 +123,15 @@ def kill_device_everywhere(zygote: Zygote, folder: Path, *, at_most: int) -> int
     return moment
 
 
-def test_a_device_killed_at_every_step_never_answers_twice_or_is_charged_twice(zygote: Zygote, tmp_path: Path) -> None:
-    """The server refuses other bytes for an answered round, so every step that succeeds is proof."""
+def test_a_device_killed_at_every_step_never_reports_twice_or_is_charged_twice(zygote: Zygote, tmp_path: Path) -> None:
+    """The server refuses a second report with other bytes, so every step that succeeds is a proof."""
     assert kill_device_everywhere(zygote, tmp_path, at_most=200) > 20
 
 
 @pytest.mark.parametrize("n_replies", [0, 1, 2])
 @pytest.mark.parametrize("heard", [False, True])
 def test_a_device_killed_while_it_joins_joins_the_next_time(tmp_path: Path, n_replies: int, heard: bool) -> None:
-    """Before each request, and after the server heard it: the same key and the one invitation still do."""
+    """Killed before each request and after the server handled it: key and invitation still work."""
     settings = small_settings(open_enrolment=False, rounds={"min_devices": 1})
     with live_server(tmp_path, settings) as live:
         (code,) = live.admin("POST", "/v1/admin/invitations/1").json()["invitations"]
@@ -153,7 +152,7 @@ def test_a_device_killed_while_it_joins_joins_the_next_time(tmp_path: Path, n_re
 
 
 def test_a_store_that_was_never_finished_says_so(tmp_path: Path) -> None:
-    """A device killed while its store is made."""
+    """The device was killed while its store was made."""
     folder = tmp_path / "device"
     folder.mkdir(mode=0o700)
     os.close(os.open(folder / "device.sqlite", os.O_CREAT, 0o600))
@@ -165,7 +164,7 @@ def test_a_store_that_was_never_finished_says_so(tmp_path: Path) -> None:
 
 
 def test_a_device_on_a_full_disk_says_so_and_goes_on_later(tmp_path: Path) -> None:
-    """A real process that may not write a byte: one sentence, nothing sent, nothing charged, nothing broken."""
+    """A real process that cannot write: one sentence; nothing is sent, charged or damaged."""
     command = [sys.executable, "-m", "hushrec", "device", "join", "--rounds", "1", "--store", str(tmp_path / "device")]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     with live_server(tmp_path, small_settings(rounds={"min_devices": 1})) as live:
@@ -189,14 +188,14 @@ def test_a_device_on_a_full_disk_says_so_and_goes_on_later(tmp_path: Path) -> No
 
 
 def fill_up(connection: sa.Connection) -> None:
-    """Lets the database grow no more, and leaves only a page or two of free space in it."""
+    """Keep the database from growing, with only a page or two of free space in it."""
     free = connection.exec_driver_sql("PRAGMA freelist_count").scalar_one()
     connection.exec_driver_sql(f"CREATE TABLE filler AS SELECT zeroblob({max(0, free - 3) * 4000}) AS x")
     connection.exec_driver_sql("PRAGMA max_page_count = 1")  # means: no more than it has
 
 
 def test_a_full_disk_refuses_and_then_goes_on(tmp_path: Path) -> None:
-    """While the database cannot grow, answers are not acknowledged; afterwards they are, and none is lost."""
+    """While the database cannot grow, reports get no receipt; afterwards they do, and none is lost."""
     settings = small_settings(terms={"factors": 50, "reports_per_client": 590})
     with live_server(tmp_path, settings, n_items=600) as live, RawDevice(live) as one, RawDevice(live) as two:
         wait_for(lambda: live.rounds.is_open)
@@ -206,14 +205,32 @@ def test_a_full_disk_refuses_and_then_goes_on(tmp_path: Path) -> None:
         reply = two.report(big)
         assert (reply.status_code, reply.json()["type"]) == (503, "urn:hushrec:problem:storage")
         assert reply.headers["retry-after"] == "1"
+        assert get(f"{live.url}/healthz").status_code == 503
         assert live.rounds.n_reports == 1
         live.storage.at_once(lambda c: c.exec_driver_sql("PRAGMA max_page_count = 1000000"))
         assert two.report(big).status_code == 200
+        assert get(f"{live.url}/healthz").status_code == 200
         wait_for(lambda: live.count("rounds_closed") == 1)
 
 
+def test_the_health_check_fails_as_long_as_no_write_succeeds(tmp_path: Path) -> None:
+    """Queries still succeed while writes are refused."""
+    tables = ("run", "schema")
+    with live_server(tmp_path) as live:
+        assert get(f"{live.url}/healthz").status_code == 200
+        for table in tables:
+            refuse = f"CREATE TRIGGER no_{table} BEFORE UPDATE ON {table} BEGIN SELECT RAISE(ABORT, 'full'); END"
+            live.storage.at_once(lambda c, sql=refuse: c.exec_driver_sql(sql))
+        assert live.admin("POST", "/v1/admin/pause").status_code == 503
+        assert [get(f"{live.url}/healthz").status_code for _ in range(3)] == [503] * 3
+        for table in tables:
+            live.storage.at_once(lambda c, sql=f"DROP TRIGGER no_{table}": c.exec_driver_sql(sql))
+        assert live.admin("POST", "/v1/admin/pause").status_code == 200
+        wait_for(lambda: get(f"{live.url}/healthz").status_code == 200)
+
+
 def test_a_locked_database_refuses_and_then_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another process that holds the database delays answers and loses none."""
+    """Another process that locks the database delays reports, but none is lost."""
     monkeypatch.setattr("hushrec.service.storage.LOCK_TIMEOUT_SECONDS", 0.1)
     with live_server(tmp_path) as live, RawDevice(live) as one, RawDevice(live) as two:
         wait_for(lambda: live.rounds.is_open)
@@ -243,7 +260,7 @@ def test_a_device_whose_disk_is_full_sends_nothing(tmp_path: Path) -> None:
 
 
 def test_connections_that_say_nothing_or_too_little_are_closed(tmp_path: Path) -> None:
-    """Half-open connections, half a head and half a body end in time, and do not keep others out."""
+    """Silent connections, half a head and half a body end in time, and do not block other clients."""
     settings = small_settings(limits={"body_seconds": 3})  # enough for the honest one, on any machine
     with live_server(tmp_path, settings) as live, RawDevice(live) as one, RawDevice(live) as slow:
         wait_for(lambda: live.rounds.is_open)
@@ -279,15 +296,15 @@ class Clock:
 def make_rounds(
     tmp_path: Path, clock: Clock, wall: Clock, *, deadline: float = 60, pause: float = 0
 ) -> tuple[Storage, Rounds]:
-    """A server's insides without a socket."""
+    """Return a run without a socket, and its database."""
     settings = small_settings(rounds={"deadline_seconds": deadline, "pause_seconds": pause, "min_devices": 2})
     storage = Storage(f"sqlite:///{tmp_path / 'server.sqlite'}")
-    prepare_run(storage, settings.terms, Items([f"item-{n}" for n in range(60)], [""] * 60), run_id=RUN_ID)
-    return storage, Rounds(storage, settings, Monitor(), clock=clock, wall_clock=wall)
+    prepare_known_run(storage, settings, Items([f"item-{n}" for n in range(60)], [""] * 60))
+    return storage, Rounds(storage, settings, clock=clock, wall_clock=wall)
 
 
 async def join_two(rounds: Rounds) -> list[Any]:
-    """Two devices, through the front door."""
+    """Enrol two devices."""
     joined = []
     for _ in range(2):
         key = DeviceKey.generate()
@@ -301,7 +318,7 @@ async def join_two(rounds: Rounds) -> list[Any]:
 
 @pytest.mark.parametrize("jump", [-1e9, 0.0, 1e9])
 def test_a_clock_that_jumps_closes_no_round_early_and_none_never(tmp_path: Path, jump: float) -> None:
-    """Deadlines follow the steady clock while a server runs; after a restart a round waits its deadline at most."""
+    """Deadlines follow the monotonic clock; after a restart a round waits for its deadline at most."""
 
     async def scenario() -> None:
         clock, wall = Clock(), Clock(1e9 + 5)
@@ -320,7 +337,7 @@ def test_a_clock_that_jumps_closes_no_round_early_and_none_never(tmp_path: Path,
         assert (again.is_open, again.n_reports) == (True, 1)
         clock.now += 60
         await again._advance()
-        assert not again.is_open  # with one answer of two: the other device costs only itself
+        assert not again.is_open  # with one report of two
         storage.close()
 
     asyncio.run(scenario())
@@ -328,7 +345,7 @@ def test_a_clock_that_jumps_closes_no_round_early_and_none_never(tmp_path: Path,
 
 @pytest.mark.parametrize(("away", "left"), [(-1e9, 86400), (86_000, 400), (1e9, 0)])
 def test_a_pause_between_rounds_goes_on_through_a_restart(tmp_path: Path, away: float, left: float) -> None:
-    """It is as long as it was meant to be, however short the deadline; a jumping clock makes it one pause at most."""
+    """It keeps its length, also if the deadline is short; after a jump of the clock it lasts one pause at most."""
 
     async def scenario() -> None:
         clock, wall = Clock(), Clock(1e9)
@@ -353,7 +370,7 @@ def test_a_pause_between_rounds_goes_on_through_a_restart(tmp_path: Path, away: 
 def test_a_deadline_that_passed_while_the_server_was_away_waits_for_devices(
     tmp_path: Path, deadline: float, left: float
 ) -> None:
-    """After a restart the open round has a minute, or its whole deadline if that is less, before it is closed."""
+    """After a restart the open phase lasts a minute, or its whole deadline if that is shorter."""
 
     async def scenario() -> None:
         clock, wall = Clock(), Clock(1e9)
@@ -374,17 +391,17 @@ def test_a_deadline_that_passed_while_the_server_was_away_waits_for_devices(
     asyncio.run(scenario())
 
 
-def answers_in_round(server: ServerProcess) -> int:
-    """As an operator sees them."""
+def reports_in_round(server: ServerProcess) -> int:
+    """Return the number of reports of the open phase, from /metrics."""
     found = re.search(r"^hushrec_reports_in_round (\d+)\.0$", get(f"{server.url}/metrics").text, re.M)
     assert found is not None
     return int(found[1])
 
 
 def test_a_fleet_finds_a_killed_server_again_in_the_same_round(zygote: Zygote, tmp_path: Path) -> None:
-    """More devices than talk at once, kill -9 in the middle of three rounds: every round has all their answers.
+    """More devices than may connect at once, kill -9 in the middle of three rounds: every round has all reports.
 
-    One more device answers by hand after each kill, so that no round is over before it.
+    One more device reports after each kill, so that no round ends before the kill.
     """
     count, rounds = 24, 4
     (tmp_path / "items.csv").write_text("id,title\n" + "".join(f"{n},Item {n}\n" for n in range(N_ITEMS)))
@@ -403,11 +420,11 @@ def test_a_fleet_finds_a_killed_server_again_in_the_same_round(zygote: Zygote, t
         by_hand.enrol(http)
     fleet.start()
     for number in range(1, rounds + 1):
-        wait_for(lambda: answers_in_round(server) >= count // 2)
+        wait_for(lambda: reports_in_round(server) >= count // 2)
         if number < rounds:
             server.kill()
             server.start()
-        asyncio.run(answer_by_hand(server, by_hand, number))
+        asyncio.run(report_alone(server, by_hand, number))
         if number < rounds:
             wait_for(lambda opened=number + 1: f"hushrec_round {opened}.0\n" in get(f"{server.url}/metrics").text)  # type: ignore[misc]
     fleet.join(timeout=5 * PATIENCE)
@@ -417,14 +434,14 @@ def test_a_fleet_finds_a_killed_server_again_in_the_same_round(zygote: Zygote, t
     assert Databases().final_state(server.folder)[1] == [(number, count + 1) for number in range(1, rounds + 1)]
 
 
-async def answer_by_hand(server: ServerProcess, recorded: Recorded, round_number: int) -> None:
-    """The one device's answer to that round."""
+async def report_alone(server: ServerProcess, recorded: Recorded, round_number: int) -> None:
+    """Send the recorded report of one device in that round."""
     async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE) as http:
         await send_until_acknowledged(http, server, recorded, 0, round_number)
 
 
 def test_two_servers_do_not_share_a_database(tmp_path: Path) -> None:
-    """The second is refused with one sentence."""
+    """The second server is refused with one sentence."""
     storage = Storage(f"sqlite:///{tmp_path / 'server.sqlite'}")
     with pytest.raises(StorageError, match="database"):
         Storage(f"sqlite:///{tmp_path / 'server.sqlite'}")
@@ -433,7 +450,7 @@ def test_two_servers_do_not_share_a_database(tmp_path: Path) -> None:
 
 
 def test_a_newer_schema_is_refused_and_an_older_one_migrated(tmp_path: Path) -> None:
-    """Steps run once each, in order, all or none."""
+    """Each migration runs once, in order; all of them or none."""
     from hushrec.service.schema import MIGRATIONS, migrate
 
     storage = Storage(f"sqlite:///{tmp_path / 'server.sqlite'}")
@@ -450,7 +467,7 @@ def test_a_newer_schema_is_refused_and_an_older_one_migrated(tmp_path: Path) -> 
 
 
 def test_exported_vectors_are_those_of_the_database(zygote: Zygote, tmp_path: Path) -> None:
-    """The admin's export, through a real process and its token file."""
+    """The operator's export, from a real process with its token file."""
     base, _ = set_up_recorded(zygote, tmp_path, 2)
     server = ServerProcess(zygote, base)
     server.start()

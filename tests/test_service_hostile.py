@@ -42,7 +42,7 @@ Talk = Callable[[socket.socket], None]
 
 @contextmanager
 def bad_server(talk: Talk) -> Iterator[str]:
-    """Reads a request's head, then does as `talk` does, once per connection."""
+    """Run a server that reads a request's head and then calls `talk`, once per connection."""
     listening = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
@@ -67,12 +67,12 @@ def bad_server(talk: Talk) -> Iterator[str]:
 
 
 def says(head: str, body: bytes = b"") -> Talk:
-    """A fixed reply."""
+    """Return a `talk` with a fixed reply."""
     return lambda connection: connection.sendall(f"HTTP/1.1 {head}\r\n\r\n".encode("latin-1") + body)
 
 
 def ask(url: str, call: Call, session: object = None) -> Reply:
-    """What a device's driver makes of a server's reply, at the first attempt."""
+    """Return what a device's driver makes of the server's reply to its first try."""
     with httpx.Client(base_url=url, timeout=PATIENCE) as http:
         return BlockingDriver(session, http, patience=0)._make(call)  # type: ignore[arg-type]
 
@@ -81,7 +81,7 @@ CALL = Call(Request("GET", "/v1/run"), signed=False, largest=1000)
 
 
 def endless(connection: socket.socket) -> None:
-    """A body that never ends."""
+    """Send a body that never ends."""
     connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
     while True:
         connection.sendall(b"1000\r\n" + bytes(4096) + b"\r\n")
@@ -89,13 +89,13 @@ def endless(connection: socket.socket) -> None:
 
 @pytest.mark.parametrize("talk", [endless, says("200 OK\r\nContent-Length: 5000000000", bytes(3000))])
 def test_a_device_takes_no_more_of_a_reply_than_it_asked_for(talk: Talk) -> None:
-    """Neither a body without an end nor one of stated length fills a device's memory."""
+    """Neither a body without an end nor one with a large stated length fills the device's memory."""
     with bad_server(talk) as url, pytest.raises(RemoteProtocolError, match="at most 1000 bytes"):
         ask(url, CALL)
 
 
 def test_a_reply_that_trickles_for_ever_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each byte comes in time, the last one never does."""
+    """Each byte arrives within its time limit, but the reply never ends."""
     monkeypatch.setattr(transport, "LONGEST_REPLY", 0.3)
 
     def trickle(connection: socket.socket) -> None:
@@ -111,7 +111,7 @@ def test_a_reply_that_trickles_for_ever_is_given_up(monkeypatch: pytest.MonkeyPa
 def test_a_server_that_takes_a_connection_and_says_nothing_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`hushrec device join` gives up after some tries, each of which waits so long; the device has joined nobody."""
+    """`hushrec device join` gives up after some tries, and the device has joined no server."""
     monkeypatch.setattr("hushrec.device.device.SILENT_SECONDS", 0.3)
     monkeypatch.setattr(Device.__init__, "__kwdefaults__", {"patience": 0.5})
     new_device(tmp_path / "device").close()
@@ -126,7 +126,7 @@ def test_a_server_that_takes_a_connection_and_says_nothing_is_one_sentence(
 
 
 def test_a_silence_is_told_as_long_as_it_was() -> None:
-    """The wait that a server was asked for counts: 0.1 s beyond a wait of 0.4 s are half a second."""
+    """The time in the error includes the wait that was asked for: 0.4 s and 0.1 s beyond are half a second."""
     with (
         socket.create_server(("127.0.0.1", 0)) as listening,
         httpx.Client(base_url=f"http://127.0.0.1:{listening.getsockname()[1]}", timeout=0.1) as http,
@@ -136,7 +136,7 @@ def test_a_silence_is_told_as_long_as_it_was() -> None:
 
 
 def test_an_address_that_leads_nowhere_is_one_sentence(tmp_path: Path) -> None:
-    """A try ends after ten seconds without a connection, or after twenty of silence beyond the wait asked for."""
+    """A try ends after 10 s without a connection, or after 20 s of silence beyond the wait that was asked for."""
 
     def drop(request: httpx.Request) -> httpx.Response:
         limits.append(request.extensions["timeout"])
@@ -153,7 +153,7 @@ def test_an_address_that_leads_nowhere_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_tries_end_when_patience_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Delays grow to five seconds, with a random part; none begins that would end after half a minute."""
+    """Delays grow to five seconds, with a random part; no delay begins that would end after half a minute."""
     now = [0.0]
     monkeypatch.setattr(transport.time, "monotonic", lambda: now[0])
     attempts, delays = transport._Attempts(PATIENCE_SECONDS), []
@@ -167,7 +167,7 @@ def test_tries_end_when_patience_does(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_compressed_replies_are_not_unpacked() -> None:
-    """Few bytes cannot become many: what was asked for without compression is read as it came."""
+    """A device asks for no compression, and does not decompress a reply: few bytes cannot become many."""
     import gzip
 
     packed = gzip.compress(bytes(10_000_000))[:1000]
@@ -178,13 +178,13 @@ def test_compressed_replies_are_not_unpacked() -> None:
 
 @pytest.mark.parametrize("value", ["²", "9" * 5000, "-1", "1e9"])
 def test_numbers_in_headers_that_are_none_are_ignored(value: str) -> None:
-    """A header cannot crash a device."""
+    """An invalid header cannot crash a device."""
     with bad_server(says(f"204 No Content\r\nHushrec-Last-Report: {value}.1.0\r\nRetry-After: {value}")) as url:
         assert ask(url, CALL) == Reply(204)
 
 
 def test_a_refusal_cannot_write_on_the_screen_what_it_likes() -> None:
-    """Control characters are left out of a server's words, and nonsense is no reason."""
+    """Control characters are removed from a server's sentence, and an invalid body is not shown."""
     body = msgspec.json.encode({"detail": "come \x1b[2Jback"})
     with pytest.raises(RemoteProtocolError, match=r"refused \(503\): come \[2Jback"):
         calls.expect(Reply(503, body), 200)
@@ -194,7 +194,7 @@ def test_a_refusal_cannot_write_on_the_screen_what_it_likes() -> None:
 
 
 def test_a_catalogue_holds_no_control_characters_and_no_novels() -> None:
-    """Titles end up on screens: the device refuses such a page, and the server such an item."""
+    """Control characters and very long titles: the device refuses such a page, and the server such an item."""
     for ids, titles in ((["a\x1b"], ["A"]), (["a"], ["A\n"]), (["a"], ["A" * 501]), (["a" * 201], ["A"])):
         form = msgspec.msgpack.decode(wire.encode(Catalogue(0, ["a"], ["A"])))
         body = msgspec.msgpack.encode(form | {"ids": ids, "titles": titles})
@@ -203,20 +203,20 @@ def test_a_catalogue_holds_no_control_characters_and_no_novels() -> None:
 
 
 def test_a_run_too_large_for_a_device_is_refused_before_anything_is_fetched(tmp_path: Path) -> None:
-    """An offer cannot announce tables or catalogues that fill a device up."""
+    """An offer cannot announce a table or catalogue that fills the device's memory."""
     with live_server(tmp_path) as live, new_device(tmp_path / "device") as device:
         offer = live.rounds.offer
-        for n_items, n_factors in ((calls.MOST_ITEMS + 1, 4), (50_000_000, 4), (60, calls.MOST_FACTORS + 1)):
+        for n_items, n_factors in ((calls.MOST_ITEMS + 1, 4), (50_000_000, 4), (60, calls.WIDEST_TABLE + 1)):
             huge = replace(offer, terms=replace(offer.terms, n_items=n_items, n_factors=n_factors))
             job = joining.join(device._session)
             next(job)
-            with pytest.raises(RemoteProtocolError, match=f"got {n_items} items, {n_factors} factors and"):
+            with pytest.raises(RemoteProtocolError, match=f"got {n_items} items, {n_factors} numbers per item and"):
                 job.send(Reply(200, wire.encode(huge)))
         assert not device.has_joined
 
 
 def test_a_catalogue_comes_in_pages_and_must_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody gets more than a page at once; a page that is empty, or of another place, is refused."""
+    """A reply holds one page at most; a page that is empty or begins at another position is refused."""
     monkeypatch.setattr("hushrec.service.catalogue.ITEMS_PER_PAGE", 7)
     with live_server(tmp_path) as live, new_device(tmp_path / "device") as device:
         assert len(wire.decode(get(f"{live.url}/v1/items?first=50").content, Catalogue).ids) == 7
@@ -230,7 +230,7 @@ def test_a_catalogue_comes_in_pages_and_must_go_on(tmp_path: Path, monkeypatch: 
                 job.send(Reply(200, wire.encode(page)))
 
 
-def test_a_round_that_the_run_does_not_have_was_not_answered(tmp_path: Path) -> None:
+def test_a_round_that_the_run_does_not_have_had_no_report(tmp_path: Path) -> None:
     """A server cannot make a device charge itself for a billion lost draws."""
     with live_server(tmp_path) as live, new_device(tmp_path / "device") as device:
         device.join(live.url)
@@ -240,7 +240,7 @@ def test_a_round_that_the_run_does_not_have_was_not_answered(tmp_path: Path) -> 
 
 
 def test_joining_elsewhere_changes_nothing_while_joined(tmp_path: Path) -> None:
-    """A server that is not there, and one with another run: the device still talks to its own."""
+    """With an unreachable server, and with another run: the device stays with its own server."""
     settings = small_settings(rounds={"min_devices": 1})
     (tmp_path / "other").mkdir()
     with (
@@ -261,7 +261,7 @@ def test_joining_elsewhere_changes_nothing_while_joined(tmp_path: Path) -> None:
 
 
 def test_a_key_change_that_was_cut_short_is_finished_by_the_next_step(tmp_path: Path) -> None:
-    """Whether or not the server heard of the new key before the device was killed."""
+    """Whether or not the server received the new key before the device was killed."""
     with live_server(tmp_path, small_settings(rounds={"min_devices": 1})) as live:
         with new_device(tmp_path / "device") as device:
             device.join(live.url)
@@ -278,14 +278,14 @@ def test_a_key_change_that_was_cut_short_is_finished_by_the_next_step(tmp_path: 
 
 
 def test_a_device_waits_no_longer_than_its_connection_does(tmp_path: Path) -> None:
-    """Whatever an app asks for: a longer wait would be refused by the server, or cut off by the device itself."""
+    """A longer wait of the app is shortened: the server would refuse it, or the device's own timeout would end it."""
     with live_server(tmp_path) as live, new_device(tmp_path / "device") as device:
         device.join(live.url)
         assert next(device._session.step(wait=600)).request.target == "/v1/inbox?after=0&last=0.0.0&wait=45"
 
 
 def test_plain_requests_take_no_proxy_and_encrypted_ones_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plain HTTP is for this machine alone, whatever the environment names."""
+    """Plain HTTP is for this machine only, whatever proxy the environment names."""
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     context = transport.tls_context(None)
     with bad_server(says("204 No Content")) as url, transport.open_http(url, context, seconds=PATIENCE) as http:
@@ -296,7 +296,7 @@ def test_plain_requests_take_no_proxy_and_encrypted_ones_may(monkeypatch: pytest
 
 
 def test_a_stranger_cannot_make_the_server_read_a_long_body(tmp_path: Path) -> None:
-    """The only long body is the admin's, and it is not read before the token is seen."""
+    """Only the operator may send a long body, and it is not read before the token is checked."""
     with live_server(tmp_path) as live:
         target = f"{live.url}/v1/admin/catalogue/items"
         sent = 0
@@ -318,7 +318,7 @@ def test_a_stranger_cannot_make_the_server_read_a_long_body(tmp_path: Path) -> N
 
 
 def test_downloads_that_nobody_reads_are_cut_off_and_hold_no_device_up(tmp_path: Path) -> None:
-    """Strangers who ask for the vectors and do not read them get 503 when there is no room, and lose their place."""
+    """Clients that request the public table and do not read it get 503 above the limit, and are disconnected."""
     settings = small_settings(
         terms={"factors": 50}, rounds={"min_devices": 1}, limits={"waiting_downloads": 2, "body_seconds": 5}
     )
@@ -343,7 +343,7 @@ def test_downloads_that_nobody_reads_are_cut_off_and_hold_no_device_up(tmp_path:
 
 
 def test_one_slow_device_does_not_take_the_places_of_the_others(tmp_path: Path) -> None:
-    """A device that begins many answers and ends none is told so; another's answer is taken."""
+    """A device that begins many reports and completes none is refused; the report of another is accepted."""
     settings = small_settings(limits={"waiting_reports": 6, "body_seconds": PATIENCE})
     with live_server(tmp_path, settings) as live, RawDevice(live) as slow, RawDevice(live) as other:
         wait_for(lambda: live.rounds.is_open)
@@ -352,7 +352,7 @@ def test_one_slow_device_does_not_take_the_places_of_the_others(tmp_path: Path) 
         sockets = [socket.create_connection(("127.0.0.1", int(live.url.rpartition(":")[2]))) for _ in range(20)]
         for connection in sockets:
             connection.sendall(head.encode())
-        wait_for(lambda: len(select.select(sockets, [], [], 0)[0]) == 16)  # four have a place, the others an answer
+        wait_for(lambda: len(select.select(sockets, [], [], 0)[0]) == 16)  # four are still being received
         told = [connection.recv(100).split()[1] for connection in select.select(sockets, [], [], 0)[0]]
         assert told == [b"429"] * 16
         assert other.report(make_body()).status_code == 200
@@ -361,7 +361,7 @@ def test_one_slow_device_does_not_take_the_places_of_the_others(tmp_path: Path) 
 
 
 def test_reports_that_would_fill_the_memory_are_sent_away(tmp_path: Path) -> None:
-    """All bodies on their way count, by their stated length; a single one is always let in."""
+    """The stated lengths of all bodies being received are added up; a single one is always accepted."""
     settings = small_settings(limits={"waiting_megabytes": 0.0001, "body_seconds": PATIENCE})
     with live_server(tmp_path, settings) as live, RawDevice(live) as slow, RawDevice(live) as other:
         wait_for(lambda: live.rounds.is_open)
@@ -371,7 +371,7 @@ def test_reports_that_would_fill_the_memory_are_sent_away(tmp_path: Path) -> Non
             begun: list[socket.socket] = []
 
             def is_refused() -> bool:
-                """Begin a slow report, again if it met the other device's and was itself refused; then try another."""
+                """Begin a slow report, again if the server refused it because of another; then try a second one."""
                 if not begun or select.select(begun[-1:], [], [], 0)[0]:
                     address = ("127.0.0.1", int(live.url.rpartition(":")[2]))
                     begun.append(opened.enter_context(socket.create_connection(address)))
@@ -395,7 +395,7 @@ def test_the_database_is_readable_by_its_owner_only(tmp_path: Path) -> None:
 def test_a_mistake_of_the_server_is_a_problem_too_and_says_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An error that we did not foresee is answered in the same form, and logged by its kind."""
+    """An unexpected exception gives a problem+json reply without details, and is logged by its type."""
     caplog.set_level("INFO", logger="hushrec")
     with live_server(tmp_path) as live:
         monkeypatch.setattr(type(live.rounds.catalogue), "page", lambda *_: 1 / 0)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from service_kit import OPEN_SOCKETS, RUN_ID, get, live_server, play, small_settings
+from service_kit import OPEN_SOCKETS, get, live_server, play, small_settings
 
 from hushrec import Device, wire
 from hushrec.device import joining
@@ -26,7 +26,7 @@ KINDS = np.repeat([[1.0, 0.0], [0.0, 1.0]], N_ITEMS // 2, axis=0)  # two kinds o
 
 
 def rated(folder: Path, n: int) -> Device:
-    """A device whose person likes one half of the items."""
+    """Return a device whose person likes one half of the items."""
     device = Device.create(folder / f"device-{n}", epsilon_i=40.0)
     half = range(n % 2 * N_ITEMS // 2, (n % 2 + 1) * N_ITEMS // 2)
     device.add_ratings({f"item-{item}": float(1 + item % 5) for item in list(half)[::2]})
@@ -70,7 +70,7 @@ def test_rounds_over_the_network_are_those_of_the_protocol(tmp_path: Path, model
 
 
 def test_a_server_of_fm_starts_again_and_lets_no_item_join(tmp_path: Path) -> None:
-    """Its model is made from the stored attributes; they are known of the items that began."""
+    """Its model is made from the stored attributes, which exist only for the first items."""
     settings = small_settings(terms={"model": "fm", "rounds": 3})
     with live_server(tmp_path, settings, n_items=N_ITEMS, attributes=KINDS) as live:
         start, token = live.rounds.public["item_vectors"].copy(), live.admin_token
@@ -88,9 +88,9 @@ def test_a_server_of_fm_starts_again_and_lets_no_item_join(tmp_path: Path) -> No
 
 
 def made_offer(**terms: Any) -> Offer:
-    """What a server with these settings offers."""
+    """Return the offer of a server with these settings."""
     names = [f"item-{n}" for n in range(N_ITEMS)]
-    return make_run(TermsSettings(**{"protocol": "sdcf", **terms}), Items(names, names), RUN_ID)[0]
+    return make_run(TermsSettings(**{"protocol": "sdcf", **terms}), Items(names, names))[0]
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def made_offer(**terms: Any) -> Offer:
     ],
 )
 def test_settings_are_held_to_what_protocol_and_model_declare(terms: dict[str, Any], name: str) -> None:
-    """A person's own budgets are not the operator's to set."""
+    """The operator cannot set a person's own budgets."""
     with pytest.raises(ParameterError, match=name):
         made_offer(**terms)
 
@@ -124,7 +124,7 @@ def test_settings_are_held_to_what_protocol_and_model_declare(terms: dict[str, A
     ],
 )
 def test_a_device_does_not_join_what_it_does_not_know(tmp_path: Path, changes: dict[str, Any], name: str) -> None:
-    """Nor a run whose options and terms do not fit; nothing is enrolled."""
+    """It also refuses options and terms that do not fit together; it does not enrol."""
     offer = made_offer(factors=4)
     changed = Offer(
         offer.run_id,

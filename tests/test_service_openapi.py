@@ -41,7 +41,7 @@ schemathesis.openapi.media_type("application/msgpack", valid | maps | st.binary(
 
 
 class Signed(requests.auth.AuthBase):
-    """Signs whatever was generated, so that it gets past authentication; the admin's token where that is asked for."""
+    """Authentication that signs every generated request, or adds the admin token where an operation needs it."""
 
     def __init__(self, live: Live, device: RawDevice) -> None:
         self.live = live
@@ -63,7 +63,7 @@ class Signed(requests.auth.AuthBase):
 
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    """One server for all generated requests; rounds close as soon as the one device answers."""
+    """One server for all generated requests; a round closes as soon as the one device reports."""
     limits = {"requests_per_second": 100_000, "burst": 100_000, "body_seconds": PATIENCE}
     settings = small_settings(terms={"rounds": 1_000_000}, rounds={"min_devices": 1}, limits=limits)
     with live_server(tmp_path_factory.mktemp("openapi"), settings) as server:
@@ -71,7 +71,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 
 
 def run_generated(live: Live, examples: int) -> Counter[int]:
-    """Generated requests to every operation; each reply must be one that the description names. Statuses, counted."""
+    """Send generated requests to every operation, check each reply against the description, and count the statuses."""
     statuses: Counter[int] = Counter()
     schema = schemathesis.openapi.from_url(f"{live.url}/openapi.json")
     for result in schema.get_all_operations():
@@ -81,7 +81,7 @@ def run_generated(live: Live, examples: int) -> Counter[int]:
 
 
 def run_operation(operation: Any, session: Any, signed: Signed, examples: int, statuses: Counter[int]) -> None:
-    """Generated requests to one operation."""
+    """Send generated requests to one operation."""
 
     @hypothesis.settings(
         max_examples=examples,
@@ -101,7 +101,7 @@ def run_operation(operation: Any, session: Any, signed: Signed, examples: int, s
 
 
 def test_generated_requests_with_signatures_are_answered_as_described(live: Live) -> None:
-    """Every operation: no 5xx, no undescribed status, content type or body; and signatures do get requests through."""
+    """Every operation: no 5xx, no undescribed status, content type or body; some requests pass authentication."""
     statuses = run_generated(live, examples=12)
     assert statuses[200] > 10
     assert statuses[422] > 0
@@ -118,7 +118,7 @@ def test_thousands_of_generated_requests_are_answered_as_described(live: Live) -
 
 
 def test_every_operation_says_who_may_call_it(live: Live) -> None:
-    """Devices' and admin's operations name their security scheme; the others are public on purpose."""
+    """Operations of devices and of the operator name their security scheme; the others are public on purpose."""
     paths = requests.get(f"{live.url}/openapi.json", timeout=PATIENCE).json()["paths"]
     public = {path for path, methods in paths.items() for method in methods.values() if "security" not in method}
     assert public == {"/v1/run", "/v1/items", "/v1/public", "/healthz", "/metrics"}

@@ -44,7 +44,7 @@ def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
 
 
 def test_a_run_on_postgresql_goes_through_and_survives_a_restart(tmp_path: Path, database: str) -> None:
-    """Two devices, six rounds, a new server process in the middle of an open round; then a next run."""
+    """Two devices, six rounds, a restart of the server in an open round; then a next run."""
     devices = [new_device(tmp_path / f"device-{n}", seed=n) for n in range(2)]
     with live_server(tmp_path, database=database) as live:
         for device in devices:
@@ -72,7 +72,7 @@ def test_a_run_on_postgresql_goes_through_and_survives_a_restart(tmp_path: Path,
 def test_postgresql_keeps_no_report_in_its_tables_after_a_round(
     tmp_path: Path, database: str, cluster: Cluster
 ) -> None:
-    """The table's own file is given back: no file under base/ holds the bytes of a report."""
+    """The file of the table is removed: no file under base/ holds the bytes of a report."""
     body = make_body(items=tuple(range(0, 60, 7)), size=0.0123456)
     piece = body[-64:]
 
@@ -99,7 +99,7 @@ def test_postgresql_keeps_no_report_in_its_tables_after_a_round(
 def test_a_server_of_an_older_version_keeps_its_database_to_itself(
     database: str, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It holds a lock as long as it runs, and would not see what others do: no worker joins it or stays connected."""
+    """It holds a lock as long as it runs, and cannot share the database: a worker is refused and disconnects."""
     monkeypatch.setattr("hushrec.service.storage.LOCK_TIMEOUT_SECONDS", 1)
     inside = sa.text("SELECT pid FROM pg_stat_activity WHERE datname = :name")
     older = sa.create_engine(database.replace("postgresql:", "postgresql+psycopg:"))
@@ -114,7 +114,7 @@ def test_a_server_of_an_older_version_keeps_its_database_to_itself(
 
 
 def test_a_worker_whose_connection_was_cut_goes_on_with_another(database: str, cluster: Cluster) -> None:
-    """The next question opens one; nothing that was committed is gone."""
+    """The next query opens a new connection; nothing that was committed is lost."""
     ended = sa.text("SELECT pg_terminate_backend(pid, 100000) FROM pg_stat_activity WHERE datname = :name")
     with closing(Storage(database)) as storage:
         count = sa.select(sa.func.count()).select_from(enrolments)
@@ -123,8 +123,8 @@ def test_a_worker_whose_connection_was_cut_goes_on_with_another(database: str, c
         assert storage.at_once(lambda connection: connection.execute(count).scalar()) == 1
 
 
-def test_a_commit_whose_answer_was_lost_is_recognized(tmp_path: Path, database: str) -> None:
-    """The row is there already: the same bytes count as stored, others are refused."""
+def test_a_commit_whose_reply_was_lost_is_recognized(tmp_path: Path, database: str) -> None:
+    """The row exists already: the same bytes count as stored, others are refused."""
 
     async def store(report: NewReport) -> None:
         await storage.store(report)
@@ -145,7 +145,7 @@ def test_a_commit_whose_answer_was_lost_is_recognized(tmp_path: Path, database: 
 def test_a_server_killed_on_postgresql_loses_and_doubles_nothing(
     zygote: Zygote, cluster: Cluster, tmp_path: Path
 ) -> None:
-    """Four rounds of recorded reports with kill -9: the item vectors equal those of a calm run bit for bit."""
+    """Four rounds of recorded reports with kill -9: the item vectors equal those of an undisturbed run bit for bit."""
     done = strike_and_compare(
         zygote, tmp_path, KILL, n_devices=8, rounds=4, latest=0.1, databases=cluster.databases("short")
     )

@@ -22,11 +22,9 @@ from hushrec.messages import Enrolment
 from hushrec.open_files import allow_open_files
 from hushrec.service import schema
 from hushrec.service.dashboard import Dashboard
-from hushrec.service.monitor import Monitor
 from hushrec.service.problems import Refusal
 from hushrec.service.requests import Service
 from hushrec.service.rounds import Rounds
-from hushrec.service.settings import LimitSettings
 from hushrec.service.storage import Storage
 from hushrec.signing import DeviceKey, Request, device_id_of
 
@@ -37,19 +35,19 @@ ANSWER = Request("POST", "/v1/reports", make_body())
 
 @contextlib.contextmanager
 def insides(tmp_path: Path) -> Iterator[tuple[Storage, Rounds]]:
-    """A server without a socket."""
+    """Yield a run without a socket."""
     storage, rounds = make_rounds(tmp_path, Clock(), Clock())
     yield storage, rounds
     storage.close()
 
 
 def stored(storage: Storage, query: Any) -> list[Any]:
-    """Rows of the database."""
+    """Return rows of the database."""
     return storage.at_once(lambda connection: connection.execute(query).all())
 
 
 def test_two_who_open_a_round_at_once_open_one(tmp_path: Path) -> None:
-    """The schedule and the admin may both want to: memory and database stay at the same round."""
+    """The schedule and the operator open a round at once: memory and database stay at the same round."""
 
     async def scenario(rounds: Rounds) -> None:
         await join_two(rounds)
@@ -63,8 +61,29 @@ def test_two_who_open_a_round_at_once_open_one(tmp_path: Path) -> None:
         assert stored(storage, sa.select(schema.run.c.round, schema.run.c.phase)) == [(1, "report")]
 
 
-def test_an_answer_taken_while_the_round_is_being_closed_is_in_its_sum(tmp_path: Path) -> None:
-    """What was let in before the close is stored before it: acknowledged, counted, and gone with the others."""
+def test_more_writes_than_one_transaction_takes_are_all_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writes that wait while others run are neither forgotten nor done twice, however many there are."""
+    monkeypatch.setattr("hushrec.service.storage.MOST_PER_COMMIT", 3)
+
+    def work(_: object, arguments: list[int]) -> list[int]:
+        batches.append(len(arguments))
+        return arguments
+
+    async def scenario(storage: Storage) -> None:
+        numbers = await asyncio.gather(*(storage.write_together(work, number) for number in range(1, 101)))
+        assert numbers == list(range(1, 101))
+        await asyncio.sleep(0.01)
+        assert await storage.write_together(work, 101) == 101
+
+    batches: list[int] = []
+    with insides(tmp_path) as (storage, _):
+        asyncio.run(scenario(storage))
+    assert max(batches) <= 3
+    assert sum(batches) == 101
+
+
+def test_a_report_accepted_while_the_round_is_being_closed_is_in_its_sum(tmp_path: Path) -> None:
+    """A report accepted before the close is stored before it: it gets a receipt, is counted, and is deleted."""
 
     async def scenario(rounds: Rounds) -> None:
         devices = await join_two(rounds)
@@ -80,7 +99,7 @@ def test_an_answer_taken_while_the_round_is_being_closed_is_in_its_sum(tmp_path:
 
 
 def test_items_that_are_added_at_once_are_all_there_once(tmp_path: Path) -> None:
-    """In memory, where devices are told of them, as in the database; and each gets one vector."""
+    """Each item is once in memory and once in the database, and gets one vector."""
 
     async def scenario(rounds: Rounds) -> None:
         added = await asyncio.gather(*(rounds.add_items([f"new-{n}", "both"], ["", ""]) for n in range(5)))
@@ -96,8 +115,8 @@ def test_items_that_are_added_at_once_are_all_there_once(tmp_path: Path) -> None
         assert [row.id for row in stored(storage, query)] == told
 
 
-def test_a_device_that_answers_and_leaves_does_not_end_the_round_for_others(tmp_path: Path) -> None:
-    """Its answer stays in the sum, and stands for nobody else: the round waits for those that are there."""
+def test_a_device_that_reports_and_leaves_does_not_end_the_round_for_others(tmp_path: Path) -> None:
+    """Its report stays in the sum, but the round still waits for the reports of the present devices."""
 
     async def scenario(rounds: Rounds) -> None:
         devices = [*await join_two(rounds), *await join_two(rounds)]
@@ -117,8 +136,8 @@ def test_a_device_that_answers_and_leaves_does_not_end_the_round_for_others(tmp_
         assert stored(storage, sa.select(schema.rounds.c.reports)) == [(4,)]
 
 
-def test_an_answer_of_a_device_that_is_being_revoked_does_not_stay(tmp_path: Path) -> None:
-    """Whichever of the two the server hears first."""
+def test_a_report_of_a_device_that_is_being_revoked_does_not_stay(tmp_path: Path) -> None:
+    """Whichever of the two requests the server handles first."""
 
     async def scenario(rounds: Rounds) -> None:
         devices = await join_two(rounds)
@@ -131,8 +150,8 @@ def test_an_answer_of_a_device_that_is_being_revoked_does_not_stay(tmp_path: Pat
         assert stored(storage, sa.select(schema.reports)) == []
 
 
-def test_a_revoked_answer_leaves_no_byte_in_the_files(tmp_path: Path) -> None:
-    """It is erased like the answers of a round that closes."""
+def test_a_revoked_report_leaves_no_byte_in_the_files(tmp_path: Path) -> None:
+    """It is overwritten like the reports of a round that has ended."""
     body = make_body(items=(3, 4), size=0.0123)
     with live_server(tmp_path) as live, RawDevice(live) as one, RawDevice(live):
         wait_for(lambda: live.rounds.is_open)
@@ -147,7 +166,7 @@ def test_a_revoked_answer_leaves_no_byte_in_the_files(tmp_path: Path) -> None:
 
 
 def test_the_same_enrolment_twice_at_once_is_one_device(tmp_path: Path) -> None:
-    """A device that sends again before it was answered is not refused, and not doubled."""
+    """A device that enrols again before the first reply is not refused, and has one row."""
 
     async def scenario(rounds: Rounds) -> None:
         key = DeviceKey.generate()
@@ -164,7 +183,7 @@ def test_the_same_enrolment_twice_at_once_is_one_device(tmp_path: Path) -> None:
 
 
 async def close_unheard(storage: Storage, rounds: Rounds, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Closes the round; the connection to the database breaks after the commit."""
+    """Close the round, but break the connection to the database after the commit."""
     write = storage.write
 
     async def lost(*arguments: Any, **named: Any) -> None:
@@ -178,7 +197,7 @@ async def close_unheard(storage: Storage, rounds: Rounds, monkeypatch: pytest.Mo
 
 
 def test_a_close_whose_commit_was_not_heard_of_is_recognized(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The connection to the database broke after the commit: the next try takes up what is stored."""
+    """The connection to the database broke after the commit: the next try loads what is stored."""
 
     async def scenario(storage: Storage, rounds: Rounds) -> None:
         devices = await join_two(rounds)
@@ -197,10 +216,10 @@ def test_a_close_whose_commit_was_not_heard_of_is_recognized(tmp_path: Path, mon
         assert stored(storage, sa.select(schema.rounds.c.reports)) == [(2,)]
 
 
-def test_no_answer_is_acknowledged_to_a_round_that_the_database_has_closed(
+def test_no_report_gets_a_receipt_in_a_round_that_the_database_has_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between a close that was not heard of and the next try an answer is told to come again: no sum would hold it."""
+    """Between a close whose commit was not confirmed and the next try, a report gets no receipt, as no sum holds it."""
 
     async def scenario(storage: Storage, rounds: Rounds) -> None:
         one, two = await join_two(rounds)
@@ -223,7 +242,7 @@ def test_no_answer_is_acknowledged_to_a_round_that_the_database_has_closed(
 def test_devices_are_counted_in_the_thread_in_which_they_come_and_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The writing thread never walks through a table that enrolments change."""
+    """The writing thread never iterates over a dictionary that enrolments change."""
     threads = set()
 
     async def scenario(rounds: Rounds) -> None:
@@ -246,7 +265,7 @@ def test_devices_are_counted_in_the_thread_in_which_they_come_and_go(
 
 
 def test_strangers_use_up_no_turn_of_those_who_may_join(tmp_path: Path) -> None:
-    """Neither forged signatures nor signed requests without an invitation: they are refused and not written about."""
+    """Forged signatures, and signed requests without an invitation, are refused without a write and do not count."""
 
     async def scenario(storage: Storage, rounds: Rounds) -> None:
         registry = rounds.registry
@@ -279,7 +298,7 @@ def test_strangers_use_up_no_turn_of_those_who_may_join(tmp_path: Path) -> None:
 
 
 def test_the_schedule_survives_what_nobody_foresaw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One failure does not end the opening and closing of rounds for good; it is logged by its kind."""
+    """After an unexpected exception, which is logged by its type, the schedule still opens and closes rounds."""
     lines: list[dict[str, object]] = []
     with insides(tmp_path) as (_, rounds):
         advance, failures = rounds._advance, [ZeroDivisionError(), StorageError("the database cannot be used now.")]
@@ -298,18 +317,19 @@ def test_the_schedule_survives_what_nobody_foresaw(tmp_path: Path, monkeypatch: 
 
         monkeypatch.setattr("hushrec.service.rounds.RETRY_SECONDS", 0.001)
         monkeypatch.setattr(rounds, "_advance", failing)
-        monkeypatch.setattr(rounds._monitor, "log", lambda event, **facts: lines.append({"event": event, **facts}))
+        monkeypatch.setattr(
+            "hushrec.service.rounds.log_event", lambda event, **facts: lines.append({"event": event, **facts})
+        )
         asyncio.run(asyncio.wait_for(scenario(), PATIENCE))
     reasons = [line["reason"] for line in lines if line["event"] == "round-error"]
     assert reasons == ["the database cannot be used now.", "ZeroDivisionError"]
 
 
-def test_strangers_cannot_fill_the_queue_that_answers_wait_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever asks for health shares one question to the database; of those who read the history few do so at once."""
+def test_strangers_cannot_fill_the_queue_that_reports_wait_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Health checks share one query, and the number of concurrent reads of the history is limited."""
 
     async def scenario(storage: Storage, rounds: Rounds) -> None:
-        monitor = Monitor()
-        service = Service(storage, rounds, monitor, LimitSettings())
+        service = Service(rounds)
         submitted = []
         submit = storage._submit
         monkeypatch.setattr(storage, "_submit", lambda *job, **how: submitted.append(job) or submit(*job, **how))
@@ -317,7 +337,7 @@ def test_strangers_cannot_fill_the_queue_that_answers_wait_in(tmp_path: Path, mo
         assert len(submitted) == 1
         await service.check_health()  # a later one asks anew
         assert len(submitted) == 2
-        dashboard = Dashboard(storage, rounds, monitor)
+        dashboard = Dashboard(rounds)
         outcomes = await asyncio.gather(*(dashboard.past(0) for _ in range(9)), return_exceptions=True)
         assert [type(outcome) for outcome in outcomes] == [dict] * 4 + [Refusal] * 5
         assert outcomes[-1].code == "busy"
@@ -328,7 +348,7 @@ def test_strangers_cannot_fill_the_queue_that_answers_wait_in(tmp_path: Path, mo
 
 
 def test_a_server_that_stops_tells_those_who_wait(tmp_path: Path) -> None:
-    """A device that waits a minute for a round hears that there is none; one that was cut off would hear nothing."""
+    """A device in a long poll gets the reply that there is no round, instead of a broken connection."""
     heard = []
     with live_server(tmp_path) as live:
         device = RawDevice(live)
@@ -345,7 +365,7 @@ def test_a_server_that_stops_tells_those_who_wait(tmp_path: Path) -> None:
 
 
 def test_a_server_takes_as_many_connections_as_the_system_allows() -> None:
-    """Not as few as a shell starts with: every device keeps one open."""
+    """The soft limit of open files is raised, because every device keeps a connection open."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (1000, before[1]))
     try:
@@ -359,13 +379,13 @@ def test_a_server_takes_as_many_connections_as_the_system_allows() -> None:
     "address", ["nonsense", "", "sqlite://", "sqlite:///:memory:", "mysql://host/name", "postgresql://host:port/x"]
 )
 def test_an_address_that_is_no_database_is_refused(address: str) -> None:
-    """With the two forms that would do."""
+    """The error names the two valid forms."""
     with pytest.raises(StorageError, match="sqlite:///FILE"):
         Storage(address)
 
 
 def test_files_that_cannot_hold_a_database_are_refused(tmp_path: Path) -> None:
-    """One sentence each, for a folder that is none and for a file of something else."""
+    """One sentence each, for a folder that does not exist and for a file that is not a database."""
     (tmp_path / "file").write_text("x" * 5000)
     with pytest.raises(StorageError, match="--database"):
         Storage(f"sqlite:///{tmp_path / 'file' / 'server.sqlite'}")

@@ -27,6 +27,7 @@ from service_kit import (
 )
 
 from hushrec import Device, wire
+from hushrec.device import joining
 from hushrec.device.calls import Reply
 from hushrec.device.session import Session
 from hushrec.errors import BudgetExceeded, CopiedStore, ParameterError, RemoteProtocolError
@@ -40,7 +41,7 @@ pytestmark = OPEN_SOCKETS
 
 
 def kind(reply: httpx.Response) -> str:
-    """What a problem+json body says it is."""
+    """Return the error code in a problem+json body."""
     assert reply.headers["content-type"] == "application/problem+json"
     body = reply.json()
     assert body["status"] == reply.status_code
@@ -49,12 +50,12 @@ def kind(reply: httpx.Response) -> str:
 
 
 def open_round(live: Live) -> None:
-    """Waits until round 1 is open."""
+    """Wait until round 1 is open."""
     wait_for(lambda: live.rounds.is_open)
 
 
 def test_the_same_bytes_are_taken_once_and_other_bytes_not_at_all(tmp_path: Path) -> None:
-    """A repeated answer is acknowledged again and counted once; a second, different one is refused."""
+    """A repeated report gets another receipt and is counted once; a second, different one is refused."""
     with live_server(tmp_path) as live, RawDevice(live) as one, RawDevice(live):
         open_round(live)
         first = one.report(make_body())
@@ -65,7 +66,7 @@ def test_the_same_bytes_are_taken_once_and_other_bytes_not_at_all(tmp_path: Path
 
 
 def test_a_signature_covers_everything_that_a_request_says(tmp_path: Path) -> None:
-    """Another key, device, body, target or run under a signature is refused, and changes nothing."""
+    """Another key, device, body, target or run with the same signature is refused, and changes nothing."""
     with live_server(tmp_path) as live, RawDevice(live) as one, RawDevice(live) as two:
         open_round(live)
         body, target = make_body(), "/v1/reports"
@@ -83,7 +84,7 @@ def test_a_signature_covers_everything_that_a_request_says(tmp_path: Path) -> No
         cross = one.sign(honest).replace(one.name, two.name)  # one's signature under two's name
         assert kind(one.report(body, header=cross)) == "bad-signature"
         assert live.rounds.n_reports == 0
-        assert one.report(body).status_code == 200  # none of it has spoiled the honest answer
+        assert one.report(body).status_code == 200  # the honest report is still accepted
 
 
 @pytest.mark.parametrize(
@@ -98,7 +99,7 @@ def test_a_signature_covers_everything_that_a_request_says(tmp_path: Path) -> No
     ],
 )
 def test_a_header_of_another_form_is_refused(header: str) -> None:
-    """Before anything is looked up."""
+    """It is refused before the device is looked up."""
     with pytest.raises(RemoteProtocolError, match="Authorization"):
         parse_header(header)
     with pytest.raises(RemoteProtocolError, match="nonce must be at most"):
@@ -106,7 +107,7 @@ def test_a_header_of_another_form_is_refused(header: str) -> None:
 
 
 def test_a_request_that_was_seen_is_not_taken_again_even_after_a_restart(tmp_path: Path) -> None:
-    """A recorded request, replayed as it was, is refused as stale."""
+    """A recorded request that is sent again is refused as stale."""
     with live_server(tmp_path) as live, RawDevice(live) as one, RawDevice(live):
         open_round(live)
         token = live.admin_token
@@ -120,11 +121,11 @@ def test_a_request_that_was_seen_is_not_taken_again_even_after_a_restart(tmp_pat
             f"{live.url}/v1/reports", content=make_body(), headers={"Authorization": recorded}, timeout=PATIENCE
         )
         assert kind(replay) == "stale-nonce"
-        assert live.rounds.n_reports == 1  # the answer itself survived
+        assert live.rounds.n_reports == 1  # the report itself is still stored
 
 
 def test_strangers_and_those_who_left_are_refused(tmp_path: Path) -> None:
-    """Unknown keys, and keys whose device left or was revoked."""
+    """Unknown keys, and keys of devices that left or were revoked."""
     with live_server(tmp_path) as live:
         with RawDevice(live, enrol=False) as stranger:
             assert kind(stranger.send("GET", "/v1/inbox")) == "not-enrolled"
@@ -139,12 +140,12 @@ def test_strangers_and_those_who_left_are_refused(tmp_path: Path) -> None:
             assert bad.name in [row["id"] for row in live.admin("GET", "/v1/admin/devices").json()["devices"]]
             assert live.admin("DELETE", f"/v1/admin/devices/{bad.name}").status_code == 204
             assert kind(bad.send("GET", "/v1/inbox")) == "not-active"
-            assert live.rounds.n_reports == 0  # its answer went with it
+            assert live.rounds.n_reports == 0  # its report was deleted
             assert kind(live.admin("DELETE", "/v1/admin/devices/nobody")) == "unknown-device"
 
 
 def test_an_enrolment_must_be_signed_with_the_key_it_brings(tmp_path: Path) -> None:
-    """Nobody can enrol a key that is not theirs."""
+    """Nobody can enrol a public key without its private key."""
     with live_server(tmp_path) as live, RawDevice(live, enrol=False) as thief:
         victim = DeviceKey.generate().public_key
         body = wire.encode(Enrolment(victim))
@@ -168,8 +169,8 @@ MALFORMED = [
 ]
 
 
-def test_a_malformed_answer_is_refused_with_one_sentence(tmp_path: Path) -> None:
-    """And the device can still give a good one."""
+def test_a_malformed_report_is_refused_with_one_sentence(tmp_path: Path) -> None:
+    """Afterwards the device can still send a valid report."""
     with live_server(tmp_path) as live, RawDevice(live) as one, RawDevice(live):
         open_round(live)
         for body, status, named in MALFORMED:
@@ -179,8 +180,8 @@ def test_a_malformed_answer_is_refused_with_one_sentence(tmp_path: Path) -> None
         assert one.report(make_body()).status_code == 200
 
 
-def test_answers_to_other_rounds_are_refused(tmp_path: Path) -> None:
-    """Late, early, and before this device takes part."""
+def test_reports_of_other_rounds_are_refused(tmp_path: Path) -> None:
+    """Reports that are late, early, or of a round before this device may report."""
     with live_server(tmp_path) as live, RawDevice(live) as one, RawDevice(live) as two:
         open_round(live)
         assert kind(one.report(make_body(2))) == "phase-closed"
@@ -196,7 +197,7 @@ def test_answers_to_other_rounds_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_report_is_kept_by_its_device_while_a_phase_is_closing(tmp_path: Path) -> None:
-    """The close may fail, and the phase stay open: the server asks for the same report again, and does not lose it."""
+    """The close may fail and the phase stay open, so the server asks for the same report again."""
     with live_server(tmp_path) as live, RawDevice(live) as one, RawDevice(live):
         open_round(live)
         live.rounds._is_closing = True
@@ -207,7 +208,7 @@ def test_a_report_is_kept_by_its_device_while_a_phase_is_closing(tmp_path: Path)
 
 
 def test_a_body_that_is_too_long_is_refused_early(tmp_path: Path) -> None:
-    """By its stated length, or as soon as a body without one has grown too long; signature or not."""
+    """By its stated length, or as soon as a body without one is too long; with a signature or without."""
     with live_server(tmp_path) as live, RawDevice(live) as one:
         largest = live.rounds.server.side.largest_report
         assert kind(one.report(bytes(largest + 1))) == "too-large"
@@ -227,7 +228,7 @@ def test_a_body_that_is_too_long_is_refused_early(tmp_path: Path) -> None:
 
 
 def test_one_device_that_asks_too_often_is_slowed_and_others_are_not(tmp_path: Path) -> None:
-    """The rate is counted per device, after its signature: nobody can use up another's."""
+    """The rate is counted per device, after the signature is checked, so that nobody can use up another's."""
     settings = small_settings(limits={"requests_per_second": 0.001, "burst": 3})
     with live_server(tmp_path, settings) as live, RawDevice(live) as greedy, RawDevice(live) as modest:
         open_round(live)
@@ -253,7 +254,7 @@ def test_a_full_queue_sends_devices_away_for_a_moment(tmp_path: Path, monkeypatc
 
 
 def test_more_reports_at_once_than_the_server_wants_are_sent_away(tmp_path: Path) -> None:
-    """Bodies that are still on their way count too: slow senders cannot fill the server up."""
+    """Bodies being received count too, so that slow senders cannot fill the server's memory."""
     settings = small_settings(limits={"waiting_reports": 3, "body_seconds": PATIENCE})
     with live_server(tmp_path, settings) as live, RawDevice(live) as one, RawDevice(live):
         open_round(live)
@@ -279,7 +280,7 @@ def test_pages_that_do_not_exist_and_wrong_methods_are_problems_too(tmp_path: Pa
 
 
 def test_no_log_line_names_a_device_or_an_address(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Rounds and counts are logged; who they are from is not."""
+    """Rounds and counts are logged, but no device and no network address."""
     caplog.set_level(logging.WARNING, logger="uvicorn")  # as `hushrec serve` does
     caplog.set_level(logging.INFO, logger="hushrec")
     with live_server(tmp_path, small_settings(terms={"rounds": 2})) as live:
@@ -297,7 +298,7 @@ def test_no_log_line_names_a_device_or_an_address(tmp_path: Path, caplog: pytest
 
 
 def test_every_line_of_the_log_is_one_object() -> None:
-    """Ours, and those of the web server with an exception in them."""
+    """Lines of the service, and lines of the web server with an exception."""
     import json
     import sys
 
@@ -320,7 +321,7 @@ def test_every_line_of_the_log_is_one_object() -> None:
 
 
 def test_a_copied_store_is_found_out_at_contact(tmp_path: Path) -> None:
-    """The copy that comes second learns that its key has answered a later round, and refuses from then on."""
+    """The second copy learns that its key has reported in a later round, and refuses to take part from then on."""
     settings = small_settings(rounds={"min_devices": 1})
     with live_server(tmp_path, settings) as live:
         with new_device(tmp_path / "original") as original:
@@ -345,7 +346,7 @@ def test_a_copied_store_is_found_out_at_contact(tmp_path: Path) -> None:
 
 
 def test_a_store_restored_from_before_its_first_round_pays_for_the_lost_draw(tmp_path: Path) -> None:
-    """The bits that the backup does not know of were drawn and used: re-enrolling charges them too."""
+    """Permanent bits that the backup lacks were drawn and used: enrolling again charges them too."""
     with live_server(tmp_path, small_settings(rounds={"min_devices": 1})) as live:
         with new_device(tmp_path / "device") as device:
             device.join(live.url)
@@ -363,8 +364,43 @@ def test_a_store_restored_from_before_its_first_round_pays_for_the_lost_draw(tmp
             assert backup.budget()["committed"] == 16
 
 
-def test_two_copies_that_answer_the_same_round_at_once_are_found_out(tmp_path: Path) -> None:
-    """The second answer has other bytes: the server refuses it, and that copy refuses to go on.
+@pytest.mark.parametrize("changes_key", [False, True])
+def test_enrolling_again_after_an_interruption_charges_the_copy_once(tmp_path: Path, changes_key: bool) -> None:
+    """Killed before its old key leaves, and begun a second time: the copy's draws are in the ledger once.
+
+    If the copy has changed the key, the server does not say what it reported, and every round so far counts.
+    """
+    settings = small_settings(terms={"epoch_rounds": 1}, rounds={"min_devices": 1})
+    with live_server(tmp_path, settings) as live:
+        with new_device(tmp_path / "original") as original:
+            original.join(live.url)
+            original.raise_budget(1000)
+            assert original.step(wait=ROUND_WAIT) == "reported"
+        shutil.copytree(tmp_path / "original", tmp_path / "copy")
+        with Device(tmp_path / "original") as original:
+            assert original.step(wait=ROUND_WAIT) == "reported"
+            if changes_key:
+                original.rotate_key()
+        wait_for(lambda: live.rounds.round_number == 3)
+        draws = 3 if changes_key else 2  # with the draw of the copied round
+        for _ in range(2):
+            with Device(tmp_path / "copy") as copy:
+                driver, job = copy._driver(), joining.rejoin(copy._session)
+                call = next(job)
+                while call.request.method != "DELETE":
+                    call = job.send(driver._make(call))
+                job.close()
+            with Device(tmp_path / "copy") as copy:
+                assert copy.budget()["permanent_draws"] == draws
+                with pytest.raises(CopiedStore):
+                    copy.step()
+        with Device(tmp_path / "copy") as copy:
+            copy.join(again=True)
+            assert copy.budget()["permanent_draws"] == draws
+
+
+def test_two_copies_that_report_in_the_same_round_at_once_are_found_out(tmp_path: Path) -> None:
+    """The second report has other bytes: the server refuses it, and that copy stops taking part.
 
     Ten items a round, because two answers that choose none would be the same bytes.
     """
@@ -376,7 +412,7 @@ def test_two_copies_that_answer_the_same_round_at_once_are_found_out(tmp_path: P
             job = second._session.step(wait=ROUND_WAIT)
             call = next(job)
             driver = second._driver()
-            announced = driver._make(call)  # the copy has the round, and has not answered
+            announced = driver._make(call)  # the copy has the announcement, and has not reported
             assert first.step(wait=ROUND_WAIT) == "reported"
             with pytest.raises(CopiedStore):
                 job.send(driver._make(job.send(announced)))
@@ -385,7 +421,7 @@ def test_two_copies_that_answer_the_same_round_at_once_are_found_out(tmp_path: P
 
 
 def test_a_clock_that_goes_back_does_not_lock_a_device_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server says how far its nonces were, and the device goes on from there."""
+    """The server names the last nonce, and the device continues with higher ones."""
     with live_server(tmp_path, small_settings(rounds={"min_devices": 1})) as live:
         with new_device(tmp_path / "device") as device:
             device.join(live.url)
@@ -396,7 +432,7 @@ def test_a_clock_that_goes_back_does_not_lock_a_device_out(tmp_path: Path, monke
 
 
 def scripted(session: Session, replies: list[Reply]) -> Any:
-    """Drives one step with replies made up by a test."""
+    """Run one step of a device with replies that a test makes."""
     job = session.step()
     next(job)
     try:
@@ -416,7 +452,7 @@ def announcement(session: Session, vectors: Any = None, terms: Any = None, **cha
 
 
 def test_a_device_refuses_a_server_that_breaks_what_was_accepted(tmp_path: Path) -> None:
-    """Another run, round, phase or term, or vectors that give ratings away: nothing is reported or charged."""
+    """Another run, round, phase or term, or item vectors that would reveal ratings: nothing is reported or charged."""
     with live_server(tmp_path) as live, new_device(tmp_path / "device") as device:
         device.join(live.url)
         session = device._session
@@ -424,7 +460,7 @@ def test_a_device_refuses_a_server_that_breaks_what_was_accepted(tmp_path: Path)
         broken = {
             "run that this device joined": announcement(session, run_id="0" * 32),
             "must come in order": announcement(session, phase="keys"),
-            "of that round": announcement(session, round_number=2),
+            "item vectors": announcement(session, round_number=2),
             "terms must be": announcement(session, terms=replace(session.offer.terms, step=0.8)),
         }
         for sentence, made in broken.items():
@@ -439,7 +475,7 @@ def test_a_device_refuses_a_server_that_breaks_what_was_accepted(tmp_path: Path)
 
 
 def test_a_store_holds_its_ratings_to_its_scale(tmp_path: Path) -> None:
-    """And says which scale that is, not what was given."""
+    """The error names the scale, and not the rating that was given."""
     with new_device(tmp_path / "device", scale=(0.0, 10.0)) as device:
         with pytest.raises(ParameterError, match="from 0 to 10") as caught:
             device.add_rating("item-1", 10.5)
@@ -454,7 +490,7 @@ def test_a_store_holds_its_ratings_to_its_scale(tmp_path: Path) -> None:
 
 
 def test_forget_leaves_nothing_behind(tmp_path: Path) -> None:
-    """The folder is gone; a folder that is no store is left alone."""
+    """The folder is removed; a folder that is not a store is not touched."""
     folder = tmp_path / "device"
     with new_device(folder) as device:
         with pytest.raises(Exception, match="another process"):

@@ -14,13 +14,12 @@ import pytest
 from command import run
 from test_data_errors import REFUSED
 
-from hushrec.data import load
+from hushrec.data import load, streamed
 from hushrec.data.shards import Shards, is_shards, write_shards
 from hushrec.data.sources import Form, find_file
-from hushrec.data.streamed import shard_file
 from hushrec.data.synthetic import synthetic
 from hushrec.errors import DataError, ParameterError
-from hushrec.simulation.sharded import train_shards
+from hushrec.simulation import sharded
 from hushrec.simulation.training import train
 
 RATINGS = synthetic(n_users=60, n_items=50, n_ratings=900, seed=1)
@@ -74,9 +73,12 @@ def test_a_changed_file_is_refused(tmp_path: Path) -> None:
     ],
     ids=lambda settings: f"{settings['protocol']} {settings['model']}",
 )
-def test_training_out_of_core_gives_the_bits_of_training_in_memory(folder: Path, settings: dict[str, Any]) -> None:
+def test_training_out_of_core_gives_the_bits_of_training_in_memory(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
+) -> None:
     """One part of 200 ratings in memory at a time: the same split, table, vectors and budget, and the same metrics."""
-    record, public = train_shards(folder, ratings_at_once=200, **settings)
+    monkeypatch.setattr(sharded, "RATINGS_AT_ONCE", 200)
+    record, public = sharded.train_shards(folder, **settings)
     expected = train(RATINGS, compare=False, **settings)
     assert record["data"]["parts"] > 2
     learned = expected.predictor.arrays()
@@ -100,7 +102,7 @@ def test_what_shards_cannot_do_is_refused(folder: Path) -> None:
     """Engines and options that need all ratings in one place."""
     for settings, name in (({"engine": "reference"}, "engine"), ({"protocol": "sdcf", "patience": 3}, "patience")):
         with pytest.raises(ParameterError, match=name):
-            train_shards(folder, **settings)
+            sharded.train_shards(folder, **settings)
 
 
 def test_the_command_line_shards_and_trains(tmp_path: Path) -> None:
@@ -165,14 +167,15 @@ STREAMED: dict[str, tuple[bytes, dict[str, Any]]] = {
 
 @pytest.mark.parametrize(("content", "settings"), STREAMED.values(), ids=STREAMED.keys())
 def test_a_file_read_a_few_rows_at_a_time_gives_the_shards_of_one_read_at_once(
-    tmp_path: Path, content: bytes, settings: dict[str, Any]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, settings: dict[str, Any]
 ) -> None:
     """The same people, items, ratings and rows, in the same files where no pair comes twice; no scratch is left."""
     path = tmp_path / "ratings.csv"
     path.write_bytes(content)
     whole = load(path, **settings)
     expected = write_shards(whole, tmp_path / "whole", 100)
-    written = shard_file(find_file(path), Form.of(**settings), tmp_path / "some", 100, at_once=100)
+    monkeypatch.setattr(streamed, "BYTES_AT_ONCE", 100)
+    written = streamed.shard_file(find_file(path), Form.of(**settings), tmp_path / "some", 100)
     shards = written.shards
     shards.check()
     if "duplicates" not in settings:
@@ -181,20 +184,21 @@ def test_a_file_read_a_few_rows_at_a_time_gives_the_shards_of_one_read_at_once(
     assert (shards.n_people, shards.n_ratings) == (whole.n_users, whole.n_ratings)
     for found, wanted in zip(shards.read(0, shards.n_people), expected.read(0, whole.n_users), strict=True):
         np.testing.assert_array_equal(found, wanted)
-    assert written.scale == whole.scale
-    assert (written.guessed_from is not None) == whole.scale_is_guessed
+    assert written.about.scale == whole.scale
+    assert written.about.scale_is_guessed == whole.scale_is_guessed
     assert sorted(place.name for place in tmp_path.iterdir()) == ["ratings.csv", "some", "whole"]
 
 
 @pytest.mark.parametrize(("content", "settings", "message"), REFUSED.values(), ids=REFUSED.keys())
 def test_a_bad_file_read_a_few_rows_at_a_time_is_refused_as_one_read_at_once(
-    tmp_path: Path, content: bytes, settings: dict[str, Any], message: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, settings: dict[str, Any], message: str
 ) -> None:
     """File, line and sentence are those of `load`; nothing is left behind."""
     path = tmp_path / "mine.csv"
     path.write_bytes(content)
+    monkeypatch.setattr(streamed, "BYTES_AT_ONCE", 8)
     with pytest.raises(DataError) as refused:
-        shard_file(find_file(path), Form.of(**settings), tmp_path / "shards", 100, at_once=8)
+        streamed.shard_file(find_file(path), Form.of(**settings), tmp_path / "shards", 100)
     assert str(refused.value) == f"{path}{message}"
     assert [place.name for place in tmp_path.iterdir()] == ["mine.csv"]
 
@@ -216,11 +220,12 @@ SHARD_IN_LITTLE_MEMORY = """
 import resource, sys
 from pathlib import Path
 from hushrec.data.sources import Form, find_file
-from hushrec.data.streamed import shard_file
+from hushrec.data import streamed
+streamed.BYTES_AT_ONCE = 1 << 17
 folder = Path(sys.argv[1])
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 def shard(name):
-    shard_file(find_file(folder / name), Form(), folder / f"{name}-shards", 20_000, at_once=1 << 17)
+    streamed.shard_file(find_file(folder / name), Form(), folder / f"{name}-shards", 20_000)
 shard("small.csv")
 before = peak()
 shard("large.csv")

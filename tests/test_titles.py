@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hushrec.models.titles import series_of, series_stem, title_rows, title_words
+from hushrec.models.titles import SERIES_VARIANCE, WORD_VARIANCE, series_of, series_stem, title_rows, title_words
 
 TITLES = [
     "Police Academy (1984)",
@@ -50,23 +50,23 @@ def test_a_series_has_at_least_two_titles():
 
 def test_products_of_rows_are_the_kernel_worked_by_hand():
     """Two of seven titles share "space": its weight against those of its neighbours gives the cosine."""
-    matrix = title_rows(TITLES, word_variance=0.5, series_variance=0.25).matrix
+    matrix = title_rows(TITLES).matrix
     kernel = (matrix @ matrix.T).toarray()
     space, alone = np.log(7 / 2), np.log(7)
     # "2001" and "odyssey" stand beside "space" in one title, "jam" in the other
     first, second = np.sqrt(space**2 + 2 * alone**2), np.sqrt(space**2 + alone**2)
-    assert kernel[4, 5] == pytest.approx(0.5 * space**2 / (first * second))
-    assert kernel[6, 6] == pytest.approx(0.5)
-    assert kernel[0, 0] == pytest.approx(0.75)
-    assert kernel[2, 3] == pytest.approx(0.25 + 0.5)  # the same word, and the same series
+    assert kernel[4, 5] == pytest.approx(WORD_VARIANCE * space**2 / (first * second))
+    assert kernel[6, 6] == pytest.approx(WORD_VARIANCE)
+    assert kernel[0, 0] == pytest.approx(WORD_VARIANCE + SERIES_VARIANCE)
+    assert kernel[2, 3] == pytest.approx(WORD_VARIANCE + SERIES_VARIANCE)  # the same word, and the same series
     assert kernel[0, 6] == 0
 
 
 @given(st.lists(st.text(max_size=30), max_size=12))
 def test_any_titles_give_a_row_each_with_a_bounded_norm(titles):
     """Empty, strange and equal titles are titles too; no squared norm exceeds the two variances."""
-    rows = title_rows(titles, word_variance=0.2, series_variance=0.3)
+    rows = title_rows(titles)
     assert len(rows.starts) == len(titles) + 1
     squares = np.asarray(rows.matrix.multiply(rows.matrix).sum(axis=1)) if titles else np.zeros(0)
-    assert np.all(squares <= 0.5 + 1e-12)
+    assert np.all(squares <= WORD_VARIANCE + SERIES_VARIANCE + 1e-12)
     assert all(np.all(np.diff(rows.columns[a:b]) > 0) for a, b in zip(rows.starts, rows.starts[1:], strict=False))

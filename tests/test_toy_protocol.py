@@ -21,20 +21,21 @@ from service_kit import OPEN_SOCKETS, ROUND_WAIT, RUN_ID, RawDevice, get, held_p
 import hushrec
 from hushrec import Device, wire
 from hushrec.arrays import FloatArray
-from hushrec.budget.accountants import ACCOUNTANTS, Accountant, prices
+from hushrec.budget.accountants import ACCOUNTANTS, Accountant
 from hushrec.budget.ledger import Ledger
 from hushrec.data.sources import load as load_ratings
-from hushrec.device.ui import Page
-from hushrec.errors import BudgetExceeded, ParameterError, RemoteProtocolError
+from hushrec.device.budgets import allow_run
+from hushrec.device.ui import Consent, Joining, Look, NewLevel, Page
+from hushrec.errors import BudgetExceeded, LocalProtocolError, ParameterError, RemoteProtocolError
 from hushrec.messages import KINDS, Address, Envelope, Table, crosses
 from hushrec.models import MODELS, ModelDeclaration
 from hushrec.models.predictor import Arrays
 from hushrec.options import Option
 from hushrec.protocols import PROTOCOLS
-from hushrec.protocols.configured import ConfiguredProtocol, Fleet, Spending
+from hushrec.protocols.configured import ConfiguredProtocol, Fleet, LedgerStatement, PrivacyLevel, Spending
 from hushrec.protocols.parties import DeviceSide, NextAttempt, Private, Report, RoundOver, ServerSide, State
 from hushrec.protocols.protocol import Protocol, ServerKnowledge, Wording
-from hushrec.randomness import Purpose, Randomness
+from hushrec.randomness import Randomness
 from hushrec.report import write_report
 from hushrec.service.settings import Settings as ServiceSettings
 from hushrec.simulation.results import load as load_run
@@ -44,6 +45,7 @@ from hushrec.simulation.training import train
 pytestmark = OPEN_SOCKETS
 
 HERE = Path(__file__)
+LEVELS = {"whisper": 300.0, "shout": 600.0}  # loudness by name
 DATA = "synthetic:users=60,items=20,ratings=900,seed=1"
 
 
@@ -55,7 +57,7 @@ def register() -> None:
     declared = (("toy.terms", Terms), ("toy.question", Question), ("toy.hello", Hello), ("toy.tally", Tally))
     for tag, message in declared:
         crosses(tag, largest=100_000)(message)
-    prices(LoudnessAccountant)
+    ACCOUNTANTS["loudness"] = LoudnessAccountant
     MODELS["means"] = ModelDeclaration(
         "means", "how items are rated on average", "rating", (), "hushrec_example.means:Means"
     )
@@ -70,6 +72,7 @@ def register() -> None:
         ),
         models=("means",),
         implementation=f"{__name__}:Toy",
+        messages=__name__,
         wording=Wording(
             label=lambda budget: f"toy at {budget['epsilon']:g}",
             protects=lambda budget: f"one rating: loudness {budget['epsilon']:g}",
@@ -161,12 +164,12 @@ class ToyDevice(DeviceSide):
     def n_items(self, state: State) -> int:
         return self.terms.n_items
 
-    def report(self, private: Private, address: Address, message: Any, draws: Any = None) -> Report:
+    def report(self, private: Private, address: Address, message: Any) -> Report:
         if address.phase == "hello":
             return Report(Hello(), private.state)
         table = np.zeros((self.terms.n_items, 2))
         table[private.items] = np.stack([private.values, np.ones(len(private.items))], axis=1)
-        uniform = private.randomness.stream(Purpose.RATING_NOISE, address.round_number).random(table.shape) - 0.5
+        uniform = private.randomness.stream(1000, address.round_number).random(table.shape) - 0.5
         noise = -np.sign(uniform) * np.log1p(-2 * np.abs(uniform)) * 6 / self.loudness
         told = {"told": private.state["told"] + 1}
         return Report(Tally(table + noise), told, (Told(self.loudness / self.terms.max_rounds),), shown={})
@@ -246,11 +249,32 @@ class Toy(ConfiguredProtocol):
     def make_server(self, terms: Terms, model: Any, seed: int) -> ToyServer:
         return ToyServer(terms)
 
-    def make_ledger(self, terms: Terms) -> Ledger:
-        return Ledger(loudness=self.loudness)
+    def joining_costs(self, terms: Terms) -> dict[str, float]:
+        return {"loudness": self.loudness}
 
-    def ledger_statement(self, ledger: Ledger) -> dict[str, Any]:
-        return {"spent": ledger["loudness"].charged()}
+    def limits_at(self, epsilon: float) -> dict[str, float]:
+        return {"loudness": epsilon}
+
+    def ledger_statement(self, ledger: Ledger) -> LedgerStatement:
+        return LedgerStatement(
+            unit="how clearly one rating was heard",
+            spent=ledger["loudness"].charged(),
+            limit=ledger.limit("loudness"),
+            rounds=None,
+            sentences=["Nobody is heard twice."],
+            not_covered=["who says hello"],
+        )
+
+    def privacy_levels(self, terms: Terms, n_rated: int, own: str | None = None) -> list[PrivacyLevel]:
+        return [
+            PrivacyLevel(name, level, level, f"{name}?", [f"You {name}."], "Sure?", in_use=level == self.loudness)
+            for name, level in LEVELS.items()
+        ]
+
+    def options_at(self, level: float, terms: Terms) -> dict[str, Any]:
+        if level not in LEVELS.values():
+            raise ParameterError(f"loudness must be a level that is offered, got {level:g}.")
+        return {"loudness": level}
 
     def make_predictor(self, problem: Any, public: Arrays, private: Mapping[int, State]) -> MeanPredictor:
         return MeanPredictor(public["means"])
@@ -315,6 +339,22 @@ def test_it_resumes_where_it_was_cut(tmp_path):
 
 
 @pytest.mark.usefixtures("registered")
+def test_a_person_who_chooses_no_options_must_allow_the_cost_of_a_run(monkeypatch: pytest.MonkeyPatch):
+    """Joining alone is no consent to what the operator chose; a run without known costs is always refused."""
+    PROTOCOLS["toy"] = replace(PROTOCOLS["toy"], options=(Option("loudness", float, "Chosen by the operator.", 6.0),))
+    terms = Terms(2, 10)
+    for limit in (None, 299.0):
+        ledger = Ledger(loudness=limit)
+        with pytest.raises(BudgetExceeded, match="--protocol toy --raise-to 300`") as refused:
+            allow_run(Toy(300.0), terms, ledger, {})
+        assert (refused.value.limit, refused.value.needed, ledger.limit("loudness")) == (limit or 0, 300, limit)
+    allow_run(Toy(300.0), terms, Ledger(loudness=300.0), {})
+    monkeypatch.setattr(Toy, "joining_costs", ConfiguredProtocol.joining_costs)
+    with pytest.raises(LocalProtocolError, match="joining_costs"):
+        allow_run(Toy(300.0), terms, Ledger(loudness=300.0), {})
+
+
+@pytest.mark.usefixtures("registered")
 def test_its_devices_are_held_to_phases_and_budget():
     """A hello and a tally per round; one tally more than the ledger allows is refused, and nothing is sent."""
     from hushrec.client import Client
@@ -333,7 +373,7 @@ def test_its_devices_are_held_to_phases_and_budget():
             for name, client in clients.items():
                 server.receive(name, server.address, client.report(server.address, server.inbox(name)))
             server.close_phase()
-    assert statement_of(clients["anna"]) == {"spent": 6.0}
+    assert statement_of(clients["anna"])["spent"] == 6.0
     hello, tell = (Address(3, 1, phase) for phase in ToyServer.phases)
     with pytest.raises(RemoteProtocolError, match="must come in order"):
         clients["anna"].report(tell, Question("tell me"))
@@ -370,20 +410,29 @@ def test_the_command_line_prints_its_budget():
         assert words in shown
 
 
-def test_the_command_line_offers_it():
-    """`train --help` lists it with its option."""
+def test_the_command_line_offers_it(tmp_path):
+    """`train --help` lists it with its option, and a person chooses the option with `device init` and `budget`."""
+    words = in_shell("train", "--help")
+    assert "toy (noisy sums of ratings)" in words
+    assert "toy: how clearly a device speaks. [default: 6]" in words
+    store = ("--store", str(tmp_path / "store"))
+    in_shell("device", "init", "--loudness", "3", *store)
+    assert "toy: loudness 3" in in_shell("device", "budget", *store)
+    assert "toy: loudness 4" in in_shell("device", "budget", "--protocol", "toy", "--loudness", "4", *store)
+
+
+def in_shell(*arguments: str) -> str:
+    """What a command prints where the toy is installed, with single spaces."""
     script = "import test_toy_protocol as toy; toy.register(); from hushrec.cli import main; main()"
     shown = subprocess.run(
-        [sys.executable, "-c", script, "train", "--help"],
+        [sys.executable, "-c", script, *arguments],
         cwd=HERE.parent,
         capture_output=True,
         text=True,
         check=True,
         env={"PYTHONPATH": ":".join([str(HERE.parent), *sys.path]), "COLUMNS": "300"},
     ).stdout
-    words = " ".join(shown.split())
-    assert "toy (noisy sums of ratings)" in words
-    assert "toy: how clearly a device speaks. [default: 6]" in words
+    return " ".join(shown.split())
 
 
 # Over HTTP -------------------------------------------------------------------------------------------------------
@@ -393,13 +442,13 @@ def network_settings(**rounds: Any) -> ServiceSettings:
     """A server of the toy, which waits for both devices."""
     terms = {"protocol": "toy", "rounds": 2}
     return ServiceSettings.model_validate(
-        {"open_enrolment": True, "terms": terms, "rounds": {"min_devices": 2, "quorum": 1.0, **rounds}}
+        {"open_enrolment": True, "terms": terms, "rounds": {"min_devices": 2, "early_fraction": 1.0, **rounds}}
     )
 
 
 def new_toy(folder: Path, name: str, **ratings: float) -> Device:
     """A device whose person chose how clearly it speaks, and allows that once."""
-    device = Device.create(folder / name, options={"loudness": 600}, limits={"loudness": 600})
+    device = Device.create(folder / name, loudness=600)
     device.add_ratings({f"item-{item.removeprefix('i')}": value for item, value in ratings.items()})
     return device
 
@@ -426,7 +475,7 @@ def test_it_runs_over_http_with_a_real_store_phase_by_phase(tmp_path):
                     shown = get(f"{live.url}/dashboard/rounds").json()["rounds"]
                     assert (shown["round"], shown["reports"]) == ([1, 2], [2, 2])
                     assert live.rounds.public["sums"].shape == (5, 2)
-    assert [device.budget() for device in reopened(tmp_path, "anna", "ben")] == [{"spent": 600.0}] * 2
+    assert [device.budget()["spent"] for device in reopened(tmp_path, "anna", "ben")] == [600.0] * 2
 
 
 def reopened(folder: Path, *names: str) -> Iterator[Device]:
@@ -452,6 +501,54 @@ def test_over_http_messages_of_another_phase_are_refused_and_a_lone_device_is_as
         assert set(live.rounds.server.asked) == {one.name}
         asked = wire.decode(one.send("GET", "/v1/inbox").content, Envelope)
         assert (asked.address, asked.message) == (Address(1, 2, "hello"), Question("who is there?"))
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_person_sees_and_sets_its_levels_on_the_page_and_its_budget_in_the_shell(tmp_path):
+    """What the page and `hushrec device budget` show and change is the toy's, before joining and after."""
+    from command import run  # here: the commands read the registry when they are imported
+
+    store = ("--store", str(tmp_path / "anna"))
+    with live_server(tmp_path, network_settings(), n_items=5) as live:
+        with new_toy(tmp_path, "anna", i0=5, i1=1) as device:
+            page = Page(device, attack=None)
+            told = page.look(Look(server=live.url))
+            assert [(level["name"], level["in_use"]) for level in told["levels"]] == [
+                ("whisper", False),
+                ("shout", True),
+            ]
+            assert (told["can"], told["takes_own"]) == (("Who says hello.",), False)
+            page.join(Joining(server=live.url, level=300))
+            state = page.state()["ledger"]
+            assert (state["spent"], state["limit"], state["sentences"]) == (0.0, 300.0, ["Nobody is heard twice."])
+            with pytest.raises(ParameterError, match="loudness"):
+                page.change_level(NewLevel(level=4.0))
+            page.change_level(NewLevel(level=600))
+            assert [level["name"] for level in page.levels()["levels"] if level["in_use"]] == ["shout"]
+            assert device.budgets.options == {"toy": {"loudness": 600.0}}  # and nobody else's
+            page.allow(Consent(raise_to=700))
+            page.participation.stop()
+        shown = run("device", "budget", "--raise-to", "800", *store).out
+        assert "spent epsilon 0 of 800" in shown
+        for words in ("covers: how clearly one rating was heard", "does not cover: who says hello", "heard twice"):
+            assert words in shown
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_store_of_an_earlier_version_is_read(tmp_path):
+    """There the options of all protocols stood side by side; each goes to its own, and limits stay."""
+    old = {"epsilon": 2.0, "least_cohort": 5, "epsilon_i": 1.0, "epsilon_p": 2.0, "epsilon_g": 0.0}
+    old |= {"max_value_rho": 3.0, "scale": [0.5, 5], "options": {"loudness": 9}, "limits": {"loudness": 8.0}}
+    with new_toy(tmp_path, "anna") as device, device._store.change():
+        device._store.put_json("budgets", old)
+    with Device(tmp_path / "anna") as device:
+        budgets = device.budgets
+    assert budgets.options == {
+        "masked": {"own_epsilon": 2.0, "least_cohort": 5},
+        "sdcf": {"epsilon_i": 1.0, "epsilon_p": 2.0, "epsilon_g": 0.0},
+        "toy": {"loudness": 9.0},
+    }
+    assert (budgets.limits, budgets.scale) == ({"loudness": 8.0, "value": 3.0}, (0.5, 5.0))
 
 
 @pytest.mark.usefixtures("registered")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import stat
 import sys
 
@@ -12,10 +13,12 @@ from typer.testing import CliRunner
 import hushrec
 import hushrec.recommender
 from hushrec.cli import app, main
-from hushrec.data.ratings import Ratings, Scale
+from hushrec.data.ratings import Ratings
 from hushrec.data.sources import load as load_ratings
-from hushrec.errors import ParameterError, RunError
-from hushrec.simulation.results import Result, to_json
+from hushrec.errors import HushrecError, ParameterError, RunError
+from hushrec.json_values import to_json
+from hushrec.scale import Scale
+from hushrec.simulation.results import Result
 from hushrec.simulation.results import load as load_run
 from hushrec.simulation.settings import Settings
 from hushrec.simulation.training import train
@@ -112,7 +115,10 @@ def test_a_scale_is_mapped_there_and_back(ratings):
         ({"protocol": "magic"}, "protocol must be one of plain, isgld, sdcf"),
         ({"protocol": "plain", "epsilon_i": 4.0}, "epsilon_i must not be given"),
         ({"protocol": "isgld", "epsilon_g": 4.0}, "epsilon_g must not be given"),
-        ({"protocol": "sdcf", "epsilon": 4.0}, "epsilon must not be given"),
+        (
+            {"protocol": "sdcf", "epsilon": 4.0},
+            "epsilon must not be given.*or give epsilon_i or epsilon_p or epsilon_g",
+        ),
         ({"protocol": "sdcf", "clamp": True}, "clamp must not be given"),
         ({"protocol": "plain", "reports_per_client": 3.0}, "reports_per_client must not be given"),
     ],
@@ -230,6 +236,28 @@ def test_train_and_recommend_through_a_folder(tmp_path):
     answer = json.loads(invoke("recommend", str(folder), "--user", "7", "-n", "3", "--json").stdout)
     assert len(answer["items"]) == 3
     assert answer["items"][0]["title"] in table.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "refusal"),
+    [
+        (["--user", "nobody"], "user must be"),
+        (["--user", "7", "-n", "0"], "n must be at least 1"),
+        (["--user-ratings", "missing.csv"], r"missing\.csv must be .*No such file"),
+        (["--user-ratings", "."], r"\. must be a file, but is a directory"),
+        (["--user-ratings", "own.csv"], "model must predict for people who took no part"),
+    ],
+)
+def test_recommend_checks_its_arguments_before_it_trains_again(tmp_path, monkeypatch, arguments, refusal):
+    """A refused command neither says that it trains again nor leaves a second model in the folder."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.csv").write_text("1,5\n")
+    assert invoke(*TRAIN, "--no-compare", "--out", "run").exit_code == 0
+    outcome = invoke("recommend", "run", *arguments)
+    assert isinstance(outcome.exception, HushrecError)
+    assert re.search(refusal, str(outcome.exception))
+    assert "training again" not in outcome.stderr
+    assert not (tmp_path / "run" / "final.npz").exists()
 
 
 def run_main(monkeypatch, *arguments: str) -> int:

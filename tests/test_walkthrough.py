@@ -8,15 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from parties import statement_of
+from parties import report_on, statement_of
 
 from hushrec.budget.calibrate import calibrate_selection
 from hushrec.budget.ledger import Ledger
 from hushrec.client import Client
-from hushrec.messages import Address
 from hushrec.models.mf import MatrixFactorization
 from hushrec.protocols.gradient.device import Draws
-from hushrec.protocols.gradient.messages import REPORT, ItemVectors, Terms
+from hushrec.protocols.gradient.messages import ItemVectors, Terms
 from hushrec.protocols.gradient.protocols import Sdcf
 from hushrec.protocols.gradient.server import GradientServer
 from hushrec.protocols.masked.encoding import BlockCode, decode_sum, encode_block, norm_bound
@@ -72,7 +71,7 @@ def test_one_rating_from_the_device_to_the_recommendation(clients):
     reports = {}
     for name, client in clients.items():
         # Steps 2 to 5: select, error, gradient, report. Anna's error on item 0 is 2 − 1·1 = 1.
-        reports[name] = client.report(server.address, server.inbox(name), DRAWS[name])
+        reports[name] = report_on(client, server.inbox(name), DRAWS[name])
         server.receive(name, server.address, reports[name])  # step 6
 
     np.testing.assert_allclose(reports["anna"].gradients[:, 0], [0.5 * 1.0, 0.5 * 0.4])
@@ -94,7 +93,7 @@ def test_one_rating_from_the_device_to_the_recommendation(clients):
 def test_the_ledger_of_the_walk_through(clients):
     """One round at ε_I = 1 of at most ε_P = 2, and the price of the values: η Σ ‖e u‖² / 2 = 0.5 (1 + 0.16)/2."""
     announcement = ItemVectors(TERMS, 1, np.array([[1.0], [2.0], [1.0]]))
-    clients["anna"].report(Address(1, 1, REPORT), announcement, DRAWS["anna"])
+    report_on(clients["anna"], announcement, DRAWS["anna"])
     statement = statement_of(clients["anna"])
     assert statement["spent"] == 1
     assert statement["committed"] == 2

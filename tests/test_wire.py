@@ -319,8 +319,8 @@ def test_an_offer_is_checked_where_it_is_built(change: dict[str, object], senten
 def test_an_offer_is_kept_only_if_nothing_but_items_was_added() -> None:
     """Another run, cap or term is another offer."""
     offer = make_offer()
-    assert replace(offer, terms=offer.terms.with_items(40)).keeps(offer)
-    assert not offer.keeps(replace(offer, terms=offer.terms.with_items(40)))
+    assert replace(offer, terms=replace(offer.terms, n_items=40)).keeps(offer)
+    assert not offer.keeps(replace(offer, terms=replace(offer.terms, n_items=40)))
     assert not replace(offer, run_id="cd" * 16).keeps(offer)
     assert not replace(offer, options={"profile_cap": 13, "factors": 3}).keeps(offer)
     assert not replace(offer, model="bpr").keeps(offer)

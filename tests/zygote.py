@@ -13,6 +13,7 @@ import json
 import os
 import signal
 import sys
+from typing import Any
 
 import psycopg  # noqa: F401
 import pydantic.v1  # noqa: F401
@@ -22,9 +23,9 @@ import hushrec.cli
 import hushrec.data.items
 import hushrec.device.device
 import hushrec.models.gaussian_process
-import hushrec.protocols.masked.gp_learning
+import hushrec.protocols.masked.gp.learning
+import hushrec.protocols.masked.gp.server
 import hushrec.protocols.masked.protocol
-import hushrec.protocols.masked.server
 import hushrec.service.app
 import hushrec.service.certificates
 import hushrec.service.serving
@@ -88,8 +89,8 @@ def _seed(seed: int, number: int) -> None:
     """Let the device draw what the simulated device of its number draws."""
     make_client = Session.make_client
 
-    def make_seeded(session: Session) -> Client:
-        client = make_client(session)
+    def make_seeded(session: Session, *given: Any) -> Client:
+        client = make_client(session, *given)
         client._randomness = SeededRandomness(seed, number)
         return client
 

@@ -1,4 +1,4 @@
-"""Array types, `PublicRatings` (ratings that everybody may see), and the conversion of arrays to bytes."""
+"""Array types, rows grouped by user, `PublicRatings` (ratings that everybody may see), and arrays as bytes."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -11,6 +11,22 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 WordArray = npt.NDArray[np.uint32]
 BoolArray = npt.NDArray[np.bool_]
+
+
+def row_starts(counts: npt.ArrayLike) -> IntArray:
+    """Return where each group of rows begins, `(n_groups + 1,)`, from the number of rows of each group.
+
+    Group i has the rows `starts[i]` to `starts[i + 1]` (exclusive).
+    """
+    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+
+
+def by_user(users: IntArray, items: IntArray, n_users: int) -> tuple[IntArray, IntArray]:
+    """Return where each user's rows begin after sorting, and the permutation that sorts rows by user and item.
+
+    The first array is `(n_users + 1,)`: user i has the sorted rows `starts[i]` to `starts[i + 1]` (exclusive).
+    """
+    return row_starts(np.bincount(users, minlength=n_users)), np.lexsort((items, users))
 
 
 def pack_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:

@@ -4,10 +4,11 @@ This is what one round of `masked` costs a device. Its cohort has n devices, its
 and it draws k neighbours:
 
     bytes up        4 d + u k             u bytes of shares, keys and signatures per neighbour
-    bytes down      4 m (L + 5) + r n     public table: a row of L + 5 numbers per item; roster: r bytes per device
+    bytes down      4 m (L + 5) + r n     public table: L + 5 numbers per item; roster: r bytes per device
     milliseconds    a + b d + c n + s     s for the store, the ledger and the HTTPS requests
 
-`Measured` holds the constants u, r, a, b, c and s.
+L is the length of an item row under model `gp`; it grows during a run. `Measured` holds the constants u, r, a, b, c
+and s.
 
 A cohort has at most 10,000 devices; more people form more cohorts. A catalogue that is too long for one table is
 divided into *item blocks*: every device is assigned one block by its key, independently of ratings, and its table
@@ -26,11 +27,10 @@ from hushrec.budget.gaussian import Cohort, default_delta, run_mu
 from hushrec.errors import ParameterError
 from hushrec.options import imported
 from hushrec.protocols import PROTOCOLS, find_protocol
-from hushrec.protocols.masked.plan import Plan, choose_plan
-from hushrec.protocols.masked.protocol import NETWORK_CORRUPT, NETWORK_SURVIVORS
+from hushrec.protocols.masked.gp.plan import choose_plan
+from hushrec.protocols.masked.protocol import LARGEST_COHORT, NETWORK_CORRUPT, NETWORK_SURVIVORS
 from hushrec.protocols.masked.secagg.roster import choose_rules
 
-LARGEST_COHORT = 10_000
 SMALLEST_FLEET = 100
 TASTE_COLUMNS = 21  # attribute columns of the items, as for MovieLens
 TABLE_COLUMNS = 5  # numbers per item in the public table, besides its row of length L
@@ -49,7 +49,7 @@ class Measured:
     device_ms: tuple[float, float, float] = (34.036, 0.00020859, 0.062717)  # a, b, c: capacity.json
     server_ms: tuple[float, float] = (1.1933, 7.0833e-06)  # per report, and per number in a table: capacity.json
     device_session_ms: float = 60.0  # s, between masked-device.json (idle cores) and masked-fleet.json (busy)
-    server_session_ms: float = 5.3683  # fixed cost of a report for the server: masked-fleet.json
+    server_session_ms: float = 5.3683  # per report, for the server's work besides server_ms: masked-fleet.json
     bytes_per_neighbour: float = 334.55  # u: masked-fleet.json, plus 66 bytes of messages added since that record
     bytes_per_member: float = 391.02  # r, per device of the cohort: masked-fleet.json
     sdcf_device_ms: tuple[float, float] = (11.14, 0.001787)  # per round, and per item, over HTTPS: capacity-sdcf.json
@@ -63,7 +63,7 @@ LARGEST_REPORT_MB = 10.0
 # The largest acceptable value of fields of `Round`, and advice for a run that exceeds it.
 LIMITS = {
     "device_mb_up": (LARGEST_REPORT_MB, "divide the catalogue into item blocks"),
-    "device_mb_down": (50.0, "publish fewer columns, or remove items that nobody is recommended"),
+    "device_mb_down": (50.0, "publish fewer columns, or remove items that are recommended to nobody"),
     "device_seconds": (10.0, "divide the catalogue into item blocks, or make cohorts smaller"),
     "server_cores": (1_000.0, "allow more hours per round"),
     "server_gbit_up": (10.0, "allow more hours per round, or divide the catalogue into item blocks"),
@@ -95,10 +95,11 @@ class Training:
 
 
 def masked_training(people: int, items: int, *, epsilon: float, hours: float, item_blocks: int | None) -> Training:
-    """Return the estimated costs of a masked training, with `hours` hours per round.
+    """Return the estimated costs of a masked training of model `gp` whose rounds take `hours` hours each.
 
-    If `item_blocks` is None, it is the size of the largest report without blocks, divided by `LARGEST_REPORT_MB` and
-    rounded up.
+    The catalogue is divided into `item_blocks` item blocks, and each device's table covers the items of one block. If
+    `item_blocks` is None, it is chosen so that reports are probably at most `LARGEST_REPORT_MB`: the size of the
+    largest report without division, divided by this limit and rounded up.
     """
     blocks = item_blocks or 1
     rounds = masked_rounds(people, items, epsilon=epsilon, hours=hours, item_blocks=blocks)
@@ -109,53 +110,36 @@ def masked_training(people: int, items: int, *, epsilon: float, hours: float, it
     return Training(rounds, blocks, math.ceil(people / LARGEST_COHORT))
 
 
-def masked_rounds(
-    people: int, items: int, *, epsilon: float = 8.0, hours: float = 24.0, item_blocks: int = 1
-) -> list[Round]:
-    """Return the estimated costs of every round of a masked training of model `gp`, with `hours` hours per round."""
-    mu = run_mu(epsilon, default_delta(people))
-    own_items = math.ceil(items / item_blocks)
-    plan = choose_plan(people // item_blocks, own_items, TASTE_COLUMNS, mu)
-    cohort = Cohort(min(people, LARGEST_COHORT), NETWORK_SURVIVORS, NETWORK_CORRUPT)
-    neighbours = choose_rules(cohort.devices, cohort.smallest, cohort.most_corrupt).neighbours
-    return [
-        _masked_round(one.size, row, items, people, cohort.devices, neighbours, hours)
-        for one, row in zip(plan.rounds, _row_lengths(plan), strict=True)
-    ]
+def masked_rounds(people: int, items: int, *, epsilon: float, hours: float, item_blocks: int) -> list[Round]:
+    """Return the estimated costs of every round of a masked training of model `gp` whose rounds take `hours` hours.
 
-
-def _row_lengths(plan: Plan) -> list[int]:
-    """Return, for each round, the length L of an item's row in the public table that devices download.
-
-    A round with an audience or factor block adds columns, so that rows are longer in later rounds.
+    The catalogue is divided into `item_blocks` item blocks, and each device's table covers the items of one block.
     """
-    lengths, length = [], TASTE_COLUMNS + FIXED_COLUMNS
+    mu = run_mu(epsilon, default_delta(people))
+    plan = choose_plan(people // item_blocks, math.ceil(items / item_blocks), TASTE_COLUMNS, mu)
+    cohort = Cohort(min(people, LARGEST_COHORT), NETWORK_SURVIVORS, NETWORK_CORRUPT)
+    n_devices, n_cohorts = cohort.devices, math.ceil(people / cohort.devices)
+    neighbours = choose_rules(n_devices, cohort.smallest, cohort.most_corrupt).neighbours
+    own, served = MEASURED.device_ms, MEASURED.server_ms
+    rounds, length = [], TASTE_COLUMNS + FIXED_COLUMNS  # length of an item's row in the public table: L
     for one in plan.rounds:
-        lengths.append(length)
-        for block in one.blocks:
+        up = 4 * one.size + MEASURED.bytes_per_neighbour * neighbours
+        down = 4 * items * (length + TABLE_COLUMNS) + MEASURED.bytes_per_member * n_devices
+        device_ms = own[0] + own[1] * one.size + own[2] * n_devices + MEASURED.device_session_ms
+        server_ms = served[0] + served[1] * one.size + MEASURED.server_session_ms
+        rounds.append(_round(up, down, device_ms, server_ms, 4 * one.size * n_cohorts, people, hours))
+        for block in one.blocks:  # these make the rows longer that devices download in later rounds
             if block.name == "audience":
                 length += block.shape[1]
             if block.name == "factors":
                 length += block.shape[1] - 1  # one column corrects the items' own effect
-    return lengths
-
-
-def _masked_round(
-    numbers: int, length: int, items: int, people: int, cohort: int, neighbours: int, hours: float
-) -> Round:
-    own, served = MEASURED.device_ms, MEASURED.server_ms
-    up = 4 * numbers + MEASURED.bytes_per_neighbour * neighbours
-    down = 4 * items * (length + TABLE_COLUMNS) + MEASURED.bytes_per_member * cohort
-    device_ms = own[0] + own[1] * numbers + own[2] * cohort + MEASURED.device_session_ms
-    server_ms = served[0] + served[1] * numbers + MEASURED.server_session_ms
-    sums = 4 * numbers * math.ceil(people / cohort)
-    return _round(up, down, device_ms, server_ms, sums, people, hours)
+    return rounds
 
 
 def sdcf_training(people: int, items: int, *, hours: float, **_: Any) -> Training:
-    """Return the estimated costs of an `sdcf` training of model `mf`, with `hours` hours per round.
+    """Return the estimated costs of an `sdcf` training of model `mf` whose rounds take `hours` hours each.
 
-    The other arguments of `masked_training`, `epsilon` and `item_blocks`, have no effect here.
+    The further arguments of `masked_training`, `epsilon` and `item_blocks`, have no effect here.
     """
     up, down = SDCF_REPORTS * (4 + 4 * SDCF_FACTORS), 4 * items * SDCF_FACTORS
     device_ms = MEASURED.sdcf_device_ms[0] + MEASURED.sdcf_device_ms[1] * items
@@ -186,13 +170,14 @@ def capacity(
 ) -> dict[str, Any]:
     """Return the estimated costs of a training, as a dict for JSON.
 
-    `largest_round` has the maximum over the rounds of each field of `Round`. `training` has the totals over all rounds
-    of the device's costs, and of the server's core hours. `too_much` lists the maxima that exceed their limit in
-    `LIMITS`, the one that exceeds it by the largest factor first: the field, its maximum, the limit and advice.
+    Its entry `largest_round` has the maximum over the rounds of each field of `Round`. Entry `training` has the totals
+    over all rounds of the device's costs and of the server's core hours. Entry `too_much` lists the maxima that exceed
+    their limit in `LIMITS`, the one with the largest ratio to its limit first. For each it has the name of the field
+    (`what`), the maximum (`found`), the limit (`most`) and `advice`.
     """
     if not (people >= SMALLEST_FLEET and items >= 1 and math.isfinite(people * items)):
         raise ParameterError(
-            f"people must be at least {SMALLEST_FLEET} and items at least 1, got {people:g}, {items:g}."
+            f"people must be at least {SMALLEST_FLEET} and items at least 1, got {people:g} people, {items:g} items."
         )
     if not 0 < hours < math.inf:
         raise ParameterError(f"hours must be above 0 and finite, got {hours:g}.")
@@ -200,7 +185,7 @@ def capacity(
     estimate = find_protocol(protocol).costs
     if estimate is None:
         known = " or ".join(one.name for one in PROTOCOLS.values() if one.costs is not None)
-        raise ParameterError(f"protocol must be one with measured costs, {known}, got {protocol}.")
+        raise ParameterError(f"protocol must be {known}, whose costs are measured, got {protocol}.")
     made: Training = imported(estimate)(people, items, epsilon=epsilon, hours=hours, item_blocks=item_blocks)
     rounds = made.rounds
     names = [entry.name for entry in fields(Round)]

@@ -1,8 +1,8 @@
 """The device's state machine, without I/O: one person's ratings, private state, ledger and accepted terms.
 
-The protocol (`DeviceSide`) decides what a device sends; this module decides when it may send. A device reports at most
-once for each (round, attempt, phase). After a report it accepts the next phase of the same attempt, or the first phase
-of a later round or of a later attempt; any other message is refused and changes nothing.
+The protocol (`DeviceSide`) decides what a device sends; this module decides when the device may send. A device reports
+at most once for each (round, attempt, phase). After a report it accepts a message of the next phase of this attempt, or
+of the first phase of a later attempt or round; any other message is refused and changes nothing.
 
 Only the return value of `report` leaves the device. The ledger is charged before `report` returns; if the ledger
 refuses, nothing changes and nothing is sent.
@@ -14,21 +14,22 @@ import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.budget.ledger import Ledger
-from hushrec.errors import LocalProtocolError, ParameterError, RemoteProtocolError
+from hushrec.errors import ParameterError, RemoteProtocolError
 from hushrec.messages import Address, LastReport
+from hushrec.models.lists import are_liked, best_items, most_similar
 from hushrec.models.predictor import Arrays
 from hushrec.protocols.configured import ConfiguredProtocol
 from hushrec.protocols.parties import Membership, Private, State
 from hushrec.randomness import Randomness
 from hushrec.scale import HIGHEST, LOWEST
 
-_ROUNDING = 1e-9  # the mean of equal ratings may differ from them by rounding
+_POSITION = ("last_round", "last_attempt", "last_phase", "sent_phase")  # of the last report, in a stored state
 
 
 class Client:
     """The state machine of one person's device in a run. Ratings are on the scale 1 to 5; the ledger spans all runs.
 
-    `side` has the protocol's computations, and no data of the person.
+    The attribute `side` has the protocol's computations, and no data of the person.
     """
 
     def __init__(
@@ -48,14 +49,11 @@ class Client:
         self._phases = protocol.phases
         self._protocol = protocol
         self._randomness = randomness
-        self._last = Address(0, 0, self._phases[-1])  # the last phase stands also for an attempt that it dropped out of
+        self._last = Address(0, 0, self._phases[-1])  # has the last phase if no phase of the attempt is left
         self._sent = 0  # index of the phase of the last report
         self._items: IntArray = np.empty(0, dtype=np.int64)  # rated items, ascending
         self._values = np.empty(0)  # the ratings, perturbed if the protocol says so
-        self._ever_rated: IntArray = np.empty(0, dtype=np.int64)
-        self._rating_batches = 0
         self._state = self.side.new_state(randomness)
-        self._draws: Any = None
         self.shown: State | None = None  # shown to the person with the last report; must never leave
 
     def __repr__(self) -> str:
@@ -63,53 +61,53 @@ class Client:
 
     @property
     def in_round(self) -> bool:
-        """Whether the latest round in which this device reported has phases left."""
+        """Whether an attempt is open for this device: it has reported in the attempt, and later phases are left."""
         return self._last.phase != self._phases[-1]
 
     @property
-    def is_first_phase(self) -> bool:
-        """Whether the last report of this device was its first one in an attempt."""
-        return self._last.phase == self._phases[0]
-
-    @property
     def has_attempts(self) -> bool:
-        """Whether a round can be tried again: it has several phases, and devices may drop out between two of them."""
+        """Whether a failed round can be tried again: only rounds with several phases can."""
         return len(self._phases) > 1
 
     @property
     def last_round(self) -> int:
-        """The number of the latest round in which this device reported; 0 before its first report."""
+        """The latest round in which this device, or another copy of its store, has reported; 0 before the first."""
         return self._last.round_number
 
     @property
-    def done_with(self) -> int:
-        """The latest round in which this device will not report again; 0 if there is none.
+    def place(self) -> LastReport:
+        """Round, attempt and phase index of the last report.
 
-        A round with one phase is finished for this device when it has reported. A round with several phases may be
-        tried again, so that only earlier rounds are finished.
+        After `rest` the attempt counts as finished: the phase index is that of the last phase of a round.
+        """
+        return self._last.round_number, self._last.attempt, self._phases.index(self._last.phase)
+
+    @property
+    def last_report(self) -> LastReport:
+        """Round, attempt and phase index of the last report of this device, or of another copy of its store."""
+        return self._last.round_number, self._last.attempt, self._sent
+
+    @property
+    def done_with(self) -> int:
+        """The latest round that is finished for this device, which will not report in it again; 0 if there is none.
+
+        A round with one phase is finished when this device has reported. A round with several phases may be tried
+        again, so that it is finished only when this device has reported in a later round.
         """
         return max(self.last_round - 1, 0) if self.has_attempts else self.last_round
 
     def check_takes_part(self) -> None:
-        """Raise `LocalProtocolError` if this device cannot report. Under `masked` every device can."""
-        if not self.side.takes_part(self._private):
-            raise LocalProtocolError(
-                "this device cannot report: it has rated none of the server's items, or it has no unrated items left."
-                " Rate an item, or remove a rating."
-            )
+        """Raise `LocalProtocolError` if this device cannot report, for example because it has no ratings.
+
+        Under `masked` it always can.
+        """
+        self.side.check_takes_part(self._private)
 
     @property
     def _private(self) -> Private:
         """The private data that the protocol uses. Must never leave the device."""
-        known = (self._items, self._values, self._state, self._randomness)
-        return Private(*known, self.ledger, self._membership, self._public)
-
-    @property
-    def _private_draws(self) -> Any:
-        """The random choices of the last report, for engines that record them. Must never leave the device."""
-        if self._draws is None:
-            raise LocalProtocolError("draws must not be read before the first report.")
-        return self._draws
+        ratings = self._items, self._values
+        return Private(*ratings, self._state, self._randomness, self.ledger, self._membership, self._public)
 
     # Ratings ---------------------------------------------------------------------------------------------------
 
@@ -120,11 +118,9 @@ class Client:
         epoch, because a single changed bit would prove a rating.
         """
         items, values = _checked_ratings(items, values, self.side.n_items(self._state))
-        kept, events = self.side.stored_values(values, self._private, self._rating_batches)
-        if len(self._ever_rated) == 0 or np.isin(items, self._ever_rated).any():
-            self.ledger.charge(events)  # a value that is drawn again costs again
-        self._ever_rated = np.union1d(self._ever_rated, items)
-        self._rating_batches += 1
+        kept, state, events = self.side.stored_values(items, values, self._private)
+        self.ledger.charge(events)  # raises before anything changes
+        self._state = state
         stays = ~np.isin(self._items, items)
         items, kept = np.concatenate([self._items[stays], items]), np.concatenate([self._values[stays], kept])
         order = np.argsort(items)
@@ -132,22 +128,22 @@ class Client:
 
     # One phase -------------------------------------------------------------------------------------------------
 
-    def report(self, address: Address, message: Any, draws: Any = None) -> Any | None:
+    def report(self, address: Address, message: Any) -> Any | None:
         """Return this device's reply to a message of the server; None if the protocol sends nothing in this phase.
 
         `address` is the message's round, attempt and phase. The ledger is charged first for everything that the report
-        releases. `draws` replaces random draws in tests.
+        releases.
         """
         self.check_takes_part()
         self.check_order(address)
-        report = self.side.report(self._private, address, message, draws)
+        report = self.side.report(self._private, address, message)
         self.ledger.charge(report.events)  # raises before anything changes
-        self._state, self._last, self._draws, self.shown = report.state, address, report.draws, report.shown
+        self._state, self._last, self.shown = report.state, address, report.shown
         self._sent = self._phases.index(address.phase)
         return report.message
 
     def is_open(self, address: Address) -> bool:
-        """Return whether `address` belongs to an attempt in which this device has reported, and will report again."""
+        """Return whether `address` belongs to the attempt that is open for this device (`in_round`)."""
         place = self._last.round_number, self._last.attempt
         return self.in_round and (address.round_number, address.attempt) == place
 
@@ -158,14 +154,14 @@ class Client:
         allowed = self._phases[:1] if asked > last else left[:1] if asked == last else ()
         if address.phase not in allowed:
             raise RemoteProtocolError(
-                f"the server's messages must come in order, but {address} was announced after {self._last}."
+                f"the server's messages must come in order, got the message for {address} after {self._last}."
             )
 
     def begin_again(self, elsewhere: LastReport) -> None:
         """Prepare this device to continue with a new key.
 
-        Call it before the device enrols a second time. `elsewhere` is the last report that another copy of this store
-        may have sent, or `NO_REPORT`. The secrets and permanent bits used so far are discarded. The ledger is charged
+        Call it before the device enrols a second time. `elsewhere` is the last report that another copy of the device's
+        store may have sent, or `NO_REPORT`. Discard the secrets and permanent bits used so far, and charge the ledger
         for everything that the other copy may have released.
         """
         state, events = self.side.begin_again(self._private, elsewhere[0])
@@ -177,7 +173,7 @@ class Client:
     def lacks(self, message: Any) -> bool:
         """Return whether this device must fetch the current public table before it can reply to this message.
 
-        Raise `RemoteProtocolError` if the device refuses the message: no public table would make it acceptable.
+        Raise `RemoteProtocolError` if this device must refuse the message whatever the public table is.
         """
         return self.side.lacks(self._private, message)
 
@@ -187,15 +183,11 @@ class Client:
         self._public = public
 
     @property
-    def has_public(self) -> bool:
-        """Whether `take_public` has given this client a public table."""
-        return self._public is not None
-
-    @property
     def spent(self) -> dict[str, float]:
-        """The cost of this run so far, by the name of the ledger's unit. Must never leave the device.
+        """The cost of this run so far, by unit of the ledger. Must never leave the device.
 
-        It has `table` under `masked`, and `selection` under `sdcf` once permanent bits are drawn; else it is empty.
+        Under `masked` the unit is `table`. Under `sdcf` it is `selection`, with the cost of the permanent bits in use;
+        there is no entry before they are drawn, and none under other protocols.
         """
         return self.side.spent(self._state)
 
@@ -205,20 +197,23 @@ class Client:
         self._last = Address(self._last.round_number, self._last.attempt, self._phases[-1])
 
     def predict(self, public: Arrays) -> FloatArray:
-        """Return predictions for all items on the scale 1 to 5. Must never leave the device."""
+        """Return the predicted ratings of all items, about 1 to 5, or the scores of a model that ranks items.
+
+        They must never leave the device.
+        """
         return self.side.predict(self._private, public)
 
     def reasons(self, public: Arrays, items: IntArray, count: int) -> list[IntArray]:
-        """Return for each of `items` up to `count` similar items that are rated at or above the person's own mean.
+        """Return for each of `items` up to `count` similar items that the person rated at or above their own mean.
 
-        The most similar comes first. Must never leave the device.
+        The most similar item is first. The arrays are empty if the protocol cannot compare items. They must never leave
+        the device.
         """
-        liked = self._items[self._values >= np.mean(self._values) - _ROUNDING] if len(self._items) else self._items
+        liked = self._items[are_liked(self._values)]
         alike = self.side.likeness(self._private, public, items, liked)
         if alike is None:
             return [np.empty(0, dtype=np.int64) for _ in items]
-        best = np.argsort(-alike, axis=1, kind="stable")[:, :count]
-        return [liked[row[alike[place, row] > 0]] for place, row in enumerate(best)]
+        return [liked[most_similar(row, count)] for row in alike]
 
     def recommend(self, scores: FloatArray, count: int) -> IntArray:
         """Return the positions of the `count` best unrated items, the best first; fewer if fewer items are unrated."""
@@ -228,33 +223,30 @@ class Client:
                 f"count must be at least 1, and scores must cover all {n_items} items, got count {count} and"
                 f" {len(scores)} scores."
             )
-        scores = np.array(scores)
-        scores[self._items] = -np.inf
-        count = min(count, len(scores) - len(self._items))
-        if count == 0:
-            return np.empty(0, dtype=np.int64)
-        near = np.flatnonzero(scores >= np.partition(scores, -count)[-count])  # includes ties with the last
-        return near[np.argsort(-scores[near], kind="stable")][:count].astype(np.int64)
+        return best_items(scores, self._items, count)
 
     # Keeping state ---------------------------------------------------------------------------------------------
 
     def private_state(self) -> State:
         """Return the state to store between messages, besides ratings and ledger. Must never leave the device."""
-        return {
-            **self._state,
-            "last_round": np.array(self._last.round_number),
-            "last_attempt": np.array(self._last.attempt),
-            "last_phase": np.array(self._phases.index(self._last.phase)),
-            "sent_phase": np.array(self._sent),
-        }
+        position = dict(zip(_POSITION, (*self.place, self._sent), strict=True))
+        return {**self._state, **{name: np.array(number) for name, number in position.items()}}
 
     def restore_private_state(self, state: State) -> None:
-        """Continue from a state that `private_state` returned; ratings and ledger are restored separately."""
-        position = ("last_round", "last_attempt", "last_phase", "sent_phase")
-        self._state = {name: array for name, array in state.items() if name not in position}
+        """Continue from a state that `private_state` returned; ratings and ledger are restored separately.
+
+        Call it before ratings are added: under `isgld` the state has their noisy values.
+        """
+        self._state = {name: array for name, array in state.items() if name not in _POSITION}
         attempt, phase = state.get("last_attempt", 1), state.get("last_phase", -1)  # states of one phase have neither
         self._last = Address(int(state["last_round"]), int(attempt), self._phases[int(phase)])
         self._sent = int(state.get("sent_phase", phase))
+
+
+def place_in(state: State) -> LastReport:
+    """Return the value that `Client.place` had when `Client.private_state` returned `state`."""
+    number, attempt, phase = (int(state[name]) for name in _POSITION[:3])
+    return number, attempt, phase
 
 
 def _checked_ratings(items: IntArray, values: FloatArray, n_items: int) -> tuple[IntArray, FloatArray]:

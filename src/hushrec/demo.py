@@ -3,29 +3,29 @@
 import copy
 import shutil
 import time
-from collections.abc import Callable
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from hushrec.audit.quick import quick_audit
+from hushrec.audit.auditors import quick_audit
 from hushrec.data.ratings import Ratings
-from hushrec.data.synthetic import synthetic, synthetic_truth
+from hushrec.data.sources import load
+from hushrec.data.synthetic import synthetic_truth
 from hushrec.errors import RunError
 from hushrec.extras import is_installed
 from hushrec.files import written
 from hushrec.report import Section, Study, read_studies, write_report
-from hushrec.report.leakage import PANELS, Point, Record, leakage_plot, recovered
+from hushrec.report.leakage import PANELS, Point, leakage_plot, recovered
 from hushrec.simulation.results import Reason, Recommendation, Result
+from hushrec.simulation.run import Progress
 from hushrec.simulation.settings import Settings
 from hushrec.simulation.training import train
 
-MARK = ".hushrec-demo"  # a folder with this file belongs to a demo, and may be replaced
+MARK = ".hushrec-demo"  # a file in the folder of a demo, which a later demo may replace
 COMMON = {"rounds": 400, "factors": 5, "step": 0.6}  # for the settings whose model and protocol use these options
 SHOWN = 5  # recommendations
 ATTACKED_ROUNDS = 100  # of the gradient protocols, whose first rounds reveal the most
@@ -40,8 +40,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "sdcf-0.25-4": {"protocol": "sdcf", "model": "mf", "epsilon_i": 0.25, "epsilon_g": 4.0},
 }
 RECOMMENDS_FROM = "masked-8"
-
-Progress = Callable[[str, int, int, float], None]  # run folder's name, round, rounds, test error so far
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,7 @@ class Advice:
 
     person: str  # user id
     suggestions: list[Suggestion]
-    truth_elsewhere: float  # mean, over all films that the person has not rated, of what the ground truth expects
+    truth_elsewhere: float  # mean rating that the ground truth expects for all films that the person has not rated
 
 
 @dataclass(frozen=True)
@@ -74,33 +72,26 @@ class Demo:
     seconds: float  # duration of the demo
 
 
-def run_demo(
-    out: str | Path = "hushrec-demo",
-    *,
-    rounds: int | None = None,  # of gradient protocols
-    progress: Progress | None = None,
-    beside: Executor | None = None,
-) -> Demo:
+def run_demo(out: str | Path, *, progress: Progress, beside: Executor) -> Demo:
     """Train and attack with every entry of `SETTINGS`, recommend to one person, and write the results to `out`.
 
-    The results are the ratings, the runs and, if the extra `report` is installed, plots and `report.html`. `rounds`
-    replaces the number of rounds in `COMMON`. The attacks run in the executor `beside` during training or, without an
-    executor, after it.
+    The results are the ratings, the runs and, if the extra `report` is installed, plots and `report.html`. The attacks
+    run in the executor `beside` during training. `progress` is called after every round with the key of the entry, the
+    number of the round, the number of all rounds, and the test RMSE.
     """
-    options = COMMON if rounds is None else {**COMMON, "rounds": rounds}
     started = time.perf_counter()
     folder = prepare(out)
-    ratings = synthetic()
+    ratings = load("synthetic")
     _write_files(ratings, folder)
-    attacks = attack(ratings, options, beside)
-    results = {
-        name: _train(ratings, folder, name, with_common(settings, options), progress)
-        for name, settings in SETTINGS.items()
-    }
+    attacks = attack(ratings, beside)
+    results = {name: _train(ratings, folder, name, progress) for name in SETTINGS}
     advice = advise(results[RECOMMENDS_FROM], ratings)
     runs = [folder / "runs" / name for name in SETTINGS]
     study = read_studies(runs)[0]
-    points = points_of(attacks(), study)
+    points = [
+        Point(trained.label, trained.protocol, trained.mean("rmse"), recovered(found, found["protocol"]))
+        for found, trained in zip((attacked.result() for attacked in attacks), study.settings, strict=True)
+    ]
     page = None
     if is_installed("report"):
         bias = results[RECOMMENDS_FROM].record["baselines"]["bias"]["rmse"]
@@ -121,52 +112,42 @@ def run_demo(
 
 
 def with_common(settings: dict[str, Any], common: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of a run, updated with those entries of `common` that its model and protocol use."""
+    """Return the settings of a run, updated with the entries of `common` that its model and protocol use."""
     used = Settings(**settings).options
     return {**settings, **{option: value for option, value in common.items() if option in used}}
 
 
-def attack(ratings: Ratings, common: dict[str, Any], beside: Executor | None) -> Callable[[], list[Record]]:
-    """Prepare the attacks on every entry of `SETTINGS`; return a function that returns their records in this order.
+def attack(ratings: Ratings, beside: Executor) -> list[Future[dict[str, Any]]]:
+    """Start attacks on every entry of `SETTINGS` in the executor `beside`; return futures of the records, in order.
 
-    Without an executor `beside`, the returned function runs the attacks. With one, they start at once, beginning with
-    the last entry of `SETTINGS`. Training begins with the first entry, so that the attacks and the training do not
-    compile the same kernels at the same time. They get a copy of the ratings: an executor pickles its tasks in another
-    thread, and Polars can deadlock if a frame is pickled while training reads it.
+    The attacks begin with the last entry and training with the first, so that the two do not compile the same kernels
+    at the same time. The attacks get a copy of the ratings: an executor pickles its tasks in another thread, and Polars
+    can deadlock if a frame is pickled while training reads it.
     """
-    fewer = {**common, "rounds": min(common["rounds"], ATTACKED_ROUNDS)}
+    fewer = {**COMMON, "rounds": ATTACKED_ROUNDS}
     own = copy.deepcopy(ratings)
-    tasks = [partial(quick_audit, own, Settings(**with_common(settings, fewer))) for settings in SETTINGS.values()]
-    if beside is None:
-        return lambda: [task() for task in tasks]
-    running = [beside.submit(task) for task in reversed(tasks)]
-    return lambda: [done.result() for done in reversed(running)]
+    last_first = reversed([Settings(**with_common(settings, fewer)) for settings in SETTINGS.values()])
+    return [beside.submit(quick_audit, own, settings) for settings in last_first][::-1]
 
 
-def points_of(attacks: list[Record], study: Study) -> list[Point]:
-    """Return the points of the leakage plot: for each setting its test RMSE and the best attack of each kind.
-
-    `attacks` are the records of the attacks, in the order of `study.settings`.
-    """
-    return [
-        Point(trained.label, trained.protocol, trained.mean("rmse"), recovered(found, found["protocol"]))
-        for found, trained in zip(attacks, study.settings, strict=True)
-    ]
-
-
-def _train(ratings: Ratings, folder: Path, name: str, settings: dict[str, Any], progress: Progress | None) -> Result:
-    heard = None if progress is None else lambda _protocol, *reached: progress(name, *reached)
-    return train(ratings, compare=False, out=folder / "runs" / name, progress=heard, **settings)
+def _train(ratings: Ratings, folder: Path, name: str, progress: Progress) -> Result:
+    return train(
+        ratings,
+        compare=False,
+        out=folder / "runs" / name,
+        progress=lambda _protocol, *reached: progress(name, *reached),
+        **with_common(SETTINGS[name], COMMON),
+    )
 
 
 def prepare(out: str | Path) -> Path:
-    """Make the demo's folder and return it; delete the runs, plots and page of an earlier demo in it.
+    """Create the demo's folder, or delete the runs, plots and page of an earlier demo in it; return the folder.
 
-    Raise `RunError` if `out` is a file, or a folder with files but without the mark of an earlier demo.
+    Raise `RunError` if `out` is a file, or a folder with files but without `MARK`, the file that every demo writes.
     """
     folder = Path(out)
     if folder.exists() and not (folder / MARK).is_file() and (not folder.is_dir() or any(folder.iterdir())):
-        raise RunError(f"{folder} must be a new or empty folder, or that of an earlier demo. Choose another --out.")
+        raise RunError(f"{folder} must be new, empty or the folder of an earlier demo. Choose another --out.")
     with written(folder, "--out"):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / MARK).write_text("Made by `hushrec demo`, which replaces what it made here before.\n")
@@ -199,7 +180,7 @@ def _write_files(ratings: Ratings, folder: Path) -> None:
 
 
 def advise(result: Result, ratings: Ratings) -> Advice:
-    """Return recommendations for the person with the most ratings, with the ratings that the ground truth expects."""
+    """Return recommendations for the person with the most ratings, and the ratings that the ground truth expects."""
     user = int(np.bincount(ratings.users).argmax())
     person = ratings.user_ids[user]
     everything = np.arange(ratings.n_items)
@@ -213,7 +194,7 @@ def advise(result: Result, ratings: Ratings) -> Advice:
 
 
 def in_words(reasons: list[Reason]) -> str:
-    """Return the reasons for a recommendation as a clause, as in "like Heat, your 5"."""
+    """Return the reasons for a recommendation as a clause, such as "like Heat, your 5"."""
     named = "; ".join(f"{reason.title}, your {reason.rating:g}" for reason in reasons)
     return f"like {named}" if reasons else "nothing you liked is like it"
 

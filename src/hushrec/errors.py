@@ -1,28 +1,8 @@
-"""The exceptions of hushrec.
-
-::
-
-    HushrecError
-    ├── ParameterError              a parameter is invalid or out of range
-    │   └── ImpossibleBudget        no selection probabilities exist for this budget; says which is the smallest
-    ├── Diverged                    training diverged: vectors or gradients left the range that every party accepts
-    ├── BudgetExceeded              a message would cost more than the ledger's limit
-    ├── UnknownEvent                an accountant cannot price this kind of event
-    ├── LedgerError                 a device's ledger is lost, damaged, or belongs to another device
-    ├── DataError                   a rating file, data set or items file is invalid
-    ├── RunError                    a run folder or checkpoint is missing, damaged or of another version
-    ├── StorageError                a database or a device's store is full, locked, damaged or of another version
-    ├── CopiedStore                 a device's key was used by another copy of its store
-    ├── ConsentNeeded               a server offers further rounds or a next run; the person must agree first
-    ├── ConnectionFailed            the server cannot be reached or trusted, or is busy
-    └── ProtocolError
-        ├── AttemptFailed           an attempt at a masked sum failed, for example with too few devices
-        ├── LocalProtocolError      *we* broke the protocol: a call at the wrong time
-        └── RemoteProtocolError     the *peer* broke the protocol; carries a code and an HTTP status
+"""The exceptions of hushrec, all subclasses of `HushrecError`.
 
 The command line prints such an error as one sentence and exits with code 1; any other exception is a bug and shows its
-traceback. No message contains a rating, an item choice, a permanent bit or a secret: messages contain names, ranges and
-counts.
+traceback. No text of an error contains a rating, an item choice, a permanent bit or a secret: it contains names, ranges
+and counts.
 """
 
 # The codes of refusals, with their HTTP statuses; docs/wire.md explains each.
@@ -73,13 +53,16 @@ class ParameterError(HushrecError, ValueError):
 
 
 def require(holds: bool, name: str, must: str, given: object, advice: str = "") -> None:
-    """Raise `ParameterError` unless `holds`; the message is "`name` must be `must`, got `given`.", and the advice."""
+    """Raise `ParameterError` with the text "{name} must be {must}, got {given}. {advice}" unless `holds` is true."""
     if not holds:
         raise ParameterError(f"{name} must be {must}, got {given}.{' ' if advice else ''}{advice}")
 
 
 class ImpossibleBudget(ParameterError):
-    """No selection probabilities exist for this budget; `smallest_epsilon_p` is the smallest ε_P for which some do."""
+    """No selection probabilities of `sdcf` exist for this budget.
+
+    `smallest_epsilon_p` is the smallest ε_P, the budget for the selections of all rounds, for which some exist.
+    """
 
     def __init__(self, message: str, *, smallest_epsilon_p: float) -> None:
         super().__init__(message)
@@ -91,9 +74,10 @@ class Diverged(HushrecError):
 
 
 class BudgetExceeded(HushrecError):
-    """A message would cost more than the person's `limit`; `needed` is the limit that would allow it, if known.
+    """A report or a run would cost more than the person's `limit`.
 
-    Both are in the same measure, which the message names: ε, ρ or μ².
+    `needed` is the smallest limit that would be enough, or None if it is secret or not known. Both are in the same
+    measure, ε, ρ or μ², which the text of the error names.
     """
 
     code = "budget"
@@ -104,7 +88,7 @@ class BudgetExceeded(HushrecError):
 
 
 class UnknownEvent(HushrecError):
-    """A privacy accountant cannot price this kind of event."""
+    """A privacy accountant cannot compute the cost of this kind of event, the record of a release."""
 
 
 class LedgerError(HushrecError):
@@ -148,14 +132,14 @@ class ConnectionFailed(HushrecError):
 
 
 class ProtocolError(HushrecError):
-    """The protocol does not allow this message or call at this point."""
+    """The protocol does not allow a message, or a call of a method, at this point."""
 
 
 class AttemptFailed(ProtocolError):
-    """An attempt of a masked round ended without a sum. The round then starts again as another attempt.
+    """An attempt of a masked round ended without a sum. The round then continues with another attempt.
 
-    The server learns no table from a failed attempt. `culprits` are the positions, in the roster, of devices that must
-    have sent false shares.
+    The server learns no table from a failed attempt. `culprits` are the positions in the roster of devices that sent
+    false shares.
     """
 
     def __init__(self, message: str, culprits: frozenset[int] = frozenset()) -> None:

@@ -31,9 +31,9 @@ class Shared:
 def write_records(folder: str | Path, shared: Shared, rows: list[Record]) -> None:
     """Write `runs.parquet` and `experiment.json` to a folder, which is created if necessary.
 
-    Each row describes one run, with the keys setting (a position in `shared.settings`), split_seed, seed, metrics,
-    curve, seconds, bytes_per_client_round and value_rho. The row of a run that diverged has empty metrics, and the
-    error message under the key diverged.
+    Each row describes one run, with the keys "setting" (a position in `shared.settings`), "split_seed", "seed",
+    "metrics", "curve", "seconds", "bytes_per_client_round" and "value_rho" (median and maximum over people of the
+    measured privacy loss ρ). The row of a run that diverged has empty metrics, and the error message as "diverged".
     """
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
@@ -50,6 +50,7 @@ def write_records(folder: str | Path, shared: Shared, rows: list[Record]) -> Non
 # Columns of `runs.parquet` that describe a run's setting, for other programs; `experiment.json` has all settings.
 SETTING = ("label", "model", "protocol", "engine", "rounds", "factors", "step")
 BUDGET = ("epsilon", "delta", "epsilon_i", "epsilon_p", "epsilon_g", "profile_cap")
+PLAIN = ("setting", "split_seed", "seed", "seconds", "bytes_per_client_round", "diverged")  # stored as they are
 
 
 def _named(setting: Record) -> Record:
@@ -61,9 +62,8 @@ def _named(setting: Record) -> Record:
 
 def _flat(row: Record) -> Record:
     headline = next((name for point in row["curve"] for name in point if name != "round"), None)
-    plain = {name: value for name, value in row.items() if name not in ("metrics", "curve", "value_rho")}
     return {
-        **plain,
+        **{name: row[name] for name in PLAIN if name in row},
         **{f"metric_{name}": value for name, value in row["metrics"].items()},
         "value_rho_median": row["value_rho"]["median"],
         "value_rho_max": row["value_rho"]["max"],
@@ -73,13 +73,21 @@ def _flat(row: Record) -> Record:
     }
 
 
+def group_metric(epsilon_i: float, epsilon_g: float) -> str:
+    """Return the name of the metric that is the RMSE of the people with these two budgets.
+
+    A run in which people have different budgets has one of these metrics per group of people with the same budgets.
+    """
+    return f"rmse_at_epsilon_{epsilon_i:g}_{epsilon_g:g}"
+
+
 def is_experiment(folder: str | Path) -> bool:
     """Return whether a folder contains the records of an experiment."""
     return (Path(folder) / "experiment.json").is_file()
 
 
 def find_experiments(folder: str | Path) -> list[Path]:
-    """Return the folders with records of an experiment: this folder itself, or else all such folders below it."""
+    """Return the folder if it has the records of an experiment, otherwise all folders with such records below it."""
     if is_experiment(folder):
         return [Path(folder)]
     return sorted(file.parent for file in Path(folder).rglob("experiment.json"))
@@ -88,7 +96,8 @@ def find_experiments(folder: str | Path) -> list[Path]:
 def read_records(folder: str | Path) -> list[Record]:
     """Return one record per run in the form of `train --json`.
 
-    Its entry "peers" has the metrics of other libraries on the same split, if the folder has a file `peers.json`.
+    Each record also has the entry "peers": the metrics of other libraries on the same split, from the folder's file
+    `peers.json`. Without that file, the entry is empty.
     """
     shared, rows = read_stored(folder)
     about = {name: shared.about[name] for name in ("dataset", "title", "versions", "machine")}
@@ -99,7 +108,7 @@ def read_records(folder: str | Path) -> list[Record]:
 
 
 def read_stored(folder: str | Path) -> tuple[Shared, list[Record]]:
-    """Return the shared data and the rows that were given to `write_records`; raise `RunError` if unreadable."""
+    """Return the arguments `shared` and `rows` of `write_records`; raise `RunError` if the files are damaged."""
     path = Path(folder)
     try:
         content = json.loads((path / "experiment.json").read_text("utf-8"))
@@ -124,15 +133,11 @@ def _deep(row: Record) -> Record:
         {"round": number, row["headline"]: value}
         for number, value in zip(row["curve_rounds"], row["curve_values"], strict=True)
     ]
-    rho = {"median": row["value_rho_median"], "max": row["value_rho_max"]}
-    taken = ("metric_", "value_rho_", "curve_", "headline")
-    named = {*SETTING, *BUDGET, "clamp", "unit"}
-    plain = {name: value for name, value in row.items() if not name.startswith(taken) and name not in named}
     return {
-        **plain,
+        **{name: row[name] for name in PLAIN if name in row},
         "metrics": {name: value for name, value in metrics.items() if value is not None},
         "curve": curve,
-        "value_rho": rho,
+        "value_rho": {"median": row["value_rho_median"], "max": row["value_rho_max"]},
     }
 
 

@@ -11,18 +11,11 @@ EXTRAS = {
 
 def is_installed(extra: str) -> bool:
     """Return whether every package of an extra can be imported."""
-    return all(_can_be_imported(module) for module in EXTRAS[extra])
+    return all(find_spec(module) is not None for module in EXTRAS[extra])
 
 
 def extra_of(module: str | None) -> str | None:
-    """Return the extra that installs a module which cannot be imported, or None if no extra does."""
+    """Return the name of the extra that installs this module, or None if no extra does or `module` is None."""
     root = (module or "").partition(".")[0]
     also = {"starlette": "service", "markupsafe": "report"}
     return next((extra for extra, modules in EXTRAS.items() if root in modules), also.get(root))
-
-
-def _can_be_imported(module: str) -> bool:
-    try:
-        return find_spec(module) is not None
-    except ValueError:
-        return False

@@ -12,16 +12,19 @@ from hushrec.errors import RunError
 
 
 def check_free(folder: str | Path) -> None:
-    """Create a folder with mode 0700, or accept an empty one; raise `RunError` if it has files or cannot be made."""
+    """Create a folder, or accept an empty one, and set its mode to 0700.
+
+    Raise `RunError` if the folder has files or cannot be created.
+    """
     path = Path(folder)
     try:
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise RunError(f"{path} must be a new or empty folder. Choose another --out, or remove {path} first.")
+            raise RunError(f"{path} must be a new or empty folder. Choose another folder, or remove {path} first.")
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.chmod(0o700)
     except OSError as error:
         raise RunError(
-            f"{path} must be a folder that can be created or read ({type(error).__name__}). Choose another --out."
+            f"{path} must be a folder that can be created or read ({type(error).__name__}). Choose another folder."
         ) from None
 
 
@@ -32,9 +35,9 @@ def stamp() -> dict[str, str]:
 
 @contextmanager
 def written(path: str | Path, option: str) -> Iterator[None]:
-    """Turn an `OSError` of the block, which writes to `path`, into a `RunError`.
+    """Return a context manager that turns an `OSError` of its block, which writes to `path`, into a `RunError`.
 
-    `option` is the option that sets `path`, such as --out; the message advises to choose another one.
+    The error message ends with "Choose another {option}."; `option` is, for example, "--out" or "folder for plots".
     """
     try:
         yield
@@ -46,7 +49,10 @@ def written(path: str | Path, option: str) -> Iterator[None]:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Open a temporary file to write, which replaces `path` when the block ends; an error leaves `path` unchanged."""
+    """Return a context manager that opens a temporary file to write, and at the end replaces `path` by this file.
+
+    If the block raises an exception, `path` stays unchanged.
+    """
     temporary = path.with_suffix(".part")
     try:
         with temporary.open("wb") as file:
@@ -62,7 +68,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def reserved(folder: str | Path) -> Iterator[None]:
-    """Lock a run folder during the block; raise `RunError` if another process has locked it.
+    """Return a context manager that locks a run folder; raise `RunError` if another process has locked the folder.
 
     The operating system releases the lock if the process ends early.
     """
@@ -73,6 +79,6 @@ def reserved(folder: str | Path) -> Iterator[None]:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     except BlockingIOError:
-        raise RunError(f"{folder} must not be in use by another run. Choose another --out.") from None
+        raise RunError(f"{folder} must not be in use by another run. Choose another folder.") from None
     finally:
         os.close(handle)

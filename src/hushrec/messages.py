@@ -4,22 +4,23 @@ This table lists everything that a device sends, and everything that a device ac
 
                         server → device                                    device → server
     every protocol      Offer, Catalogue, Public, Envelope, Receipt,       Enrolment, Envelope; Credentials in the
-                        Problem                                            header of every request
+                        Problem                                            header of signed requests
     plain, isgld, sdcf  Terms, ItemVectors                                 GradientReport
     masked              Announcement, Roster, Partners, Survivors,         PublicKeys, SealedShares, MaskedTable,
                         Quorum                                             Consent, Unmasking
 
-`@crosses` declares a message: its tag on the wire and its largest size. A protocol declares its own messages in its
-folder, in one of the modules of `OF_PROTOCOLS`. `KINDS` holds all declared messages, and `wire.py` encodes them. A
-message of a round is sent in an `Envelope`, which names its run, round, attempt and phase.
+`@crosses` declares a message: its tag on the wire and its largest size. A protocol declares its own messages in the
+module that `Protocol.messages` names. `KINDS` holds all messages whose modules are imported, and `wire.py` encodes
+them. A message of a round is sent in an `Envelope`, which names its run, round, attempt and phase.
 
 A device first sends one `Enrolment`: a new public key and an invitation, but nothing about the person. Afterwards it
-may also change its key or leave; these requests contain nothing else.
+may also change its key or leave; these requests contain nothing else. A request for the next message says which
+rounds the device has finished, and which report was its last. Downloads of the offer, of the catalogue and of the
+public table are not signed.
 
 Messages are immutable and check their own fields, so that a malformed message cannot be built.
 """
 
-import importlib
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -58,17 +59,6 @@ class Kind:
 
 KINDS: dict[str, Kind] = {}  # by tag
 
-# The modules in which protocols declare their messages, by the first part of the tag; imported when first needed.
-OF_PROTOCOLS = {"gradient": "hushrec.protocols.gradient.messages", "masked": "hushrec.protocols.masked.messages"}
-
-
-def find_kind(tag: str) -> Kind | None:
-    """Return the declared type of message with this tag, or None if there is none."""
-    module = OF_PROTOCOLS.get(tag.partition(".")[0])
-    if tag not in KINDS and module is not None:
-        importlib.import_module(module)
-    return KINDS.get(tag)
-
 
 def crosses(tag: str, *, largest: int) -> Callable[[type[Message]], type[Message]]:
     """Return a decorator that declares a frozen dataclass as a message that crosses the trust boundary.
@@ -96,7 +86,7 @@ class Offer:
     run_id: str
     protocol: str
     model: str
-    options: dict[str, int | float | str | bool]  # of protocol and model, those that are the same for all devices
+    options: dict[str, int | float | str | bool]  # options of protocol and model that every device has in common
     terms: Any
     server_key: bytes  # the Ed25519 key with which the server signs its messages in rounds
 
@@ -108,13 +98,13 @@ class Offer:
             _check_name(self, name, _PHASE, "a name of up to 20 small letters, digits and hyphens")
 
     def keeps(self, accepted: "Offer") -> bool:
-        """Return whether this offer equals the accepted one, except that the catalogue may have grown."""
+        """Return whether this offer equals the offer `accepted`, except that the catalogue may have grown."""
         names = ("run_id", "protocol", "model", "options", "server_key")
         same = all(getattr(self, name) == getattr(accepted, name) for name in names)
         return same and type(self.terms) is type(accepted.terms) and bool(self.terms.agrees_with(accepted.terms))
 
     def extends(self, accepted: "Offer") -> bool:
-        """Return whether this offer only adds rounds to the accepted one; the person must agree to them."""
+        """Return whether this offer only adds rounds to the offer `accepted`; the person must agree to these rounds."""
         longer = self.terms.max_rounds > accepted.terms.max_rounds
         return longer and self.can_be_extended and self.with_rounds(accepted.terms.max_rounds).keeps(accepted)
 
@@ -124,7 +114,7 @@ class Offer:
 
     @property
     def can_be_extended(self) -> bool:
-        """Whether the server may add rounds later; not under `masked`, whose plan prices all rounds together."""
+        """Whether the server may add rounds later. It may not under `masked`, whose plan prices all rounds together."""
         return any(entry.name == "max_rounds" for entry in fields(self.terms))
 
     def with_rounds(self, max_rounds: int) -> "Offer":
@@ -149,7 +139,7 @@ class Enrolment:
 @crosses("catalogue", largest=16 * 2**20)
 @dataclass(frozen=True)
 class Catalogue:
-    """A page of the public catalogue: ids and titles from position `first` on, and attributes if the model has any."""
+    """A page of the public catalogue: items from position `first` on, with attributes if the model uses them."""
 
     first: int
     ids: list[str]
@@ -158,9 +148,15 @@ class Catalogue:
 
     def __post_init__(self) -> None:
         if len(self.ids) != len(self.titles) or self.first < 0:
-            raise RemoteProtocolError("first must be 0 or more, and titles must hold one title per id.")
+            raise RemoteProtocolError(
+                f"first must be 0 or more, got {self.first}, and titles must have one title per id, got"
+                f" {len(self.titles)} titles for {len(self.ids)} ids."
+            )
         if self.attributes is not None and len(self.attributes) != len(self.ids):
-            raise RemoteProtocolError("attributes must have one row per id, or be left out.")
+            raise RemoteProtocolError(
+                f"attributes must have one row per id, or be left out, got {len(self.attributes)} rows for"
+                f" {len(self.ids)} ids."
+            )
         check_items(self.ids, self.titles)
 
 
@@ -183,14 +179,14 @@ class NamedArray:
         freeze(self, "numbers", np.floating)
         if any(length < 0 for length in self.shape) or math.prod(self.shape) != len(self.numbers):
             raise RemoteProtocolError(
-                f"numbers must have as many entries as shape {self.shape} says, got {len(self.numbers)}."
+                f"numbers must have as many entries as an array of shape {self.shape}, got {len(self.numbers)}."
             )
 
 
 @crosses("public", largest=LARGEST_TABLE + 300_000)
 @dataclass(frozen=True, eq=False)
 class Public:
-    """The public table after the latest round that has ended, or the initial one (round 0); devices predict from it."""
+    """The public table, from which devices predict: after the latest round that has ended, or the initial table."""
 
     run_id: str
     round_number: int  # the last round that has ended, or 0
@@ -308,14 +304,14 @@ class Problem:
 
 
 def payload_bytes(message: object) -> int:
-    """Return the size in bytes of a message's arrays (4 bytes per number) and bytes fields on the wire."""
+    """Return the size on the wire, in bytes, of the fields of a message that are arrays or `bytes`."""
     values = [value for value in vars(message).values() if isinstance(value, np.ndarray | bytes)]
     return sum(4 * value.size if isinstance(value, np.ndarray) else len(value) for value in values)
 
 
-def _check_name(message: object, name: str, form: re.Pattern[str], words: str) -> None:
+def _check_name(message: object, name: str, form: re.Pattern[str], description: str) -> None:
     if not form.fullmatch(getattr(message, name)):
-        raise RemoteProtocolError(f"{name} must be {words}.")
+        raise RemoteProtocolError(f"{name} must be {description}.")
 
 
 def check_whole(message: object, *names: str) -> None:

@@ -33,8 +33,9 @@ def make_run_model(
 ) -> Any:
     """Return the model of a run. `attributes` and `titles` describe its items, and every device gets them.
 
-    `details` are the detail columns of the items (`models.item_columns`), which only the server has. A device passes
-    None, and so does a server that restores a stored run, because the stored state contains them.
+    `details` are the detail columns of the items (`models.item_columns`): numbers from which the server alone predicts
+    how popular and how good an item is. A device passes None, and so does a server that restores a stored run, because
+    the stored state contains them.
     """
     declared = find_model(model)
     facts = {} if declared.sent_facts is None else imported(declared.sent_facts)(attributes, titles, details)
@@ -51,8 +52,8 @@ def protocol_of(offer: Offer, own: Mapping[str, Any] | None = None) -> Configure
 def expectation(offer: Offer, n_devices: float | None = None) -> str | None:
     """Return sentences about the accuracy to expect with `n_devices` devices, or None if nothing was measured.
 
-    By default, `n_devices` is the number of devices that the run's noise or step size is calibrated for; the result is
-    None if the terms do not say it.
+    By default, `n_devices` is the number of devices for which the run's noise or step size is calibrated; the result is
+    None if the terms do not contain this number.
     """
     protocol = protocol_of(offer)
     count = protocol.expected_devices(offer.terms) if n_devices is None else n_devices
@@ -60,7 +61,7 @@ def expectation(offer: Offer, n_devices: float | None = None) -> str | None:
 
 
 def check_offer(offer: Offer) -> None:
-    """Raise `RemoteProtocolError` if this side does not know the offer's protocol, model or one of its options."""
+    """Raise `RemoteProtocolError` if this side does not support the offer's protocol, model or one of its options."""
     with offered():
         if offer.model not in find_protocol(offer.protocol).models:
             raise ParameterError(f"model must be one that protocol {offer.protocol} supports, got {offer.model}.")

@@ -6,7 +6,7 @@ A declaration does not import the implementation, so that `hushrec --help` stays
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any
 
 from hushrec.errors import ParameterError
@@ -22,13 +22,16 @@ class Option:
     kind: type
     help: str
     default: Any = None
-    default_text: str | None = None  # describes a default that is computed; `default` is then None
+    default_text: str | None = None  # words for a default that is computed; `default` is then None
     models: tuple[str, ...] = ()  # the models that use the option; empty: all models
-    personal: bool = False  # chosen by each person and never sent; others are the same for all devices of a run
+    personal: bool = False  # whether each person chooses a value, which is never sent; else a run has one for everybody
+    may_be_infinite: bool = False  # whether a person may set this personal option to inf
+    least: int | None = None  # the smallest value to which a person may set this personal option
+    device_name: str | None = None  # name of this personal option on devices; None: `name`
 
     @property
     def described_default(self) -> str | None:
-        """The default as `--help` shows it; None for an option without a default."""
+        """The default as `--help` shows it; None for a flag, and for an option without a default."""
         if self.default_text is not None or self.default is None or self.kind is bool:
             return self.default_text
         return f"{self.default:g}" if self.kind is float else str(self.default)
@@ -58,7 +61,4 @@ def with_defaults(options: Iterable[Option], given: Mapping[str, Any]) -> dict[s
     return {option.name: given.get(option.name, option.default) for option in options}
 
 
-def imported(place: str) -> Any:
-    """Import and return the object that a declaration names as `module:name`."""
-    module, _, name = place.partition(":")
-    return getattr(import_module(module), name)
+imported = resolve_name  # imports and returns the object that a declaration names as `module:name`

@@ -25,7 +25,10 @@ Shape = int | tuple[int, ...]
 
 
 class Purpose(enum.IntEnum):
-    """The purpose of a random stream, which is part of a seeded stream's key. Values are never reused or renumbered."""
+    """The purpose of a random stream, which is part of a seeded stream's key. Values are never reused or renumbered.
+
+    Numbers from 1000 on are free for plug-ins, which give them to `Randomness.stream` as plain integers.
+    """
 
     SPLIT = 1
     REGULARIZATION = 2
@@ -69,9 +72,9 @@ class RandomStream(Protocol):
 
 
 class Randomness(Protocol):
-    """A source of random streams, one per purpose and round. Every `Client` has one."""
+    """A source of random streams, one per purpose (a `Purpose` or a plug-in's number) and round, for one device."""
 
-    def stream(self, purpose: Purpose, round_number: int = 0) -> RandomStream: ...
+    def stream(self, purpose: int, round_number: int = 0) -> RandomStream: ...
 
 
 class SeededRandomness:
@@ -83,8 +86,11 @@ class SeededRandomness:
         self._seed = seed
         self._user = user
 
-    def stream(self, purpose: Purpose, round_number: int = 0) -> np.random.Generator:
-        """Return a Philox stream: seed and purpose are its key, round and user the upper half of its counter."""
+    def stream(self, purpose: int, round_number: int = 0) -> np.random.Generator:
+        """Return a Philox stream whose key is (seed, purpose).
+
+        The upper half of its counter starts at (round, user), and the lower half at 0.
+        """
         key = np.array([self._seed, purpose], dtype=np.uint64)
         counter = np.array([0, 0, round_number, self._user], dtype=np.uint64)
         return np.random.Generator(np.random.Philox(key=key, counter=counter))
@@ -93,7 +99,7 @@ class SeededRandomness:
 class SystemRandomness:
     """A source of streams with keys from the operating system, for real devices. No seed can be given."""
 
-    def stream(self, purpose: Purpose, round_number: int = 0) -> "SystemStream":
+    def stream(self, purpose: int, round_number: int = 0) -> "SystemStream":
         """Return a new stream with a fresh key; the arguments are ignored."""
         return SystemStream()
 

@@ -2,7 +2,7 @@
 
 import inspect
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, Unpack, cast, get_type_hints
@@ -12,12 +12,14 @@ import numpy.typing as npt
 import polars as pl
 
 from hushrec.data.frames import RatingTable, SparseMatrix, is_pandas, positions, read_pairs, with_ratings
-from hushrec.data.ratings import Ratings, Scale
+from hushrec.data.ratings import Ratings
 from hushrec.data.sources import load as load_ratings
 from hushrec.engines import Remark
 from hushrec.errors import LocalProtocolError, ParameterError
+from hushrec.json_values import from_json
+from hushrec.scale import Scale
 from hushrec.simulation.held_out import held_out_metrics, row_aucs, training_profiles
-from hushrec.simulation.results import Profile, Reason, Recommendation, Result, from_json, load
+from hushrec.simulation.results import Profile, Reason, Recommendation, Result, load
 from hushrec.simulation.run import CHECKPOINT_EVERY, Progress
 from hushrec.simulation.settings import ModelSettings, Settings, flat, nested, unknown_setting
 from hushrec.simulation.summaries import as_html, in_one_line
@@ -41,9 +43,10 @@ class Recommender:
         recommender.recommend_for({"Alien": 5, "Heat": 2})  # a person who took no part in training
 
     `protocol` determines what devices send (`masked`, `sdcf`, `isgld`, `plain`, or a plug-in's protocol), `model` what
-    is learned (`gp` and `audience` with `masked`; `mf`, `fm` and `bpr` with the others). `epsilon` is the budget,
-    `seed` the seed of all noise, and `engine` the implementation that computes the rounds; `options` holds the options
-    of a plug-in. `hushrec train --help` explains all settings.
+    is learned (`gp` and `audience` with `masked`; `mf` and `fm` with the others, and `bpr` with `sdcf` and `plain`).
+    `epsilon` is the budget of `masked` and `isgld`, `seed` the seed of all random draws, and `engine` the
+    implementation that computes the rounds; `options` holds the options of a plug-in. `hushrec train --help` explains
+    all settings.
 
     Ratings are a polars or pandas frame, an Arrow table, a NumPy array, a SciPy sparse matrix, a list of rows, a file
     or the name of a data set. Methods return pandas frames if the ratings were a pandas frame, otherwise polars frames.
@@ -75,9 +78,9 @@ class Recommender:
 
         If `y` is given, it holds the ratings of the (user, item) rows of `ratings`. `items` is a file or a frame with
         an id, a title and public attributes for each item. `progress` is called after every round, with the protocol's
-        name, the number of the round, the number of all rounds, and NaN in place of a test error. `remark` is called
-        with texts for the user, for example why the first run on a machine takes longer; by default, the logger
-        `hushrec` logs these texts as warnings.
+        name, the number of the round, the number of all rounds, and NaN, because there is no test error. `remark` is
+        called with texts for the user, for example why the first run on a machine takes longer; by default, these texts
+        are warnings of the logger `hushrec`.
         """
         read, notes = read_ratings(ratings, y, items), remark or LOGGER.warning
         found = train_run(read, final=True, compare=False, progress=progress, remark=notes, **flat(self._settings))
@@ -85,8 +88,8 @@ class Recommender:
 
     def _now(self, result: Result, *, pandas: bool = False) -> Self:
         self._result, self._pandas = result, pandas
-        for kept in ("_newcomer", "_training"):
-            self.__dict__.pop(kept, None)
+        for cached in ("_newcomer", "_training"):
+            self.__dict__.pop(cached, None)
         return self
 
     def predict(self, pairs: RatingTable) -> npt.NDArray[np.float64]:
@@ -94,8 +97,8 @@ class Recommender:
 
         Model `gp` clips its predictions to the scale; `mf` and `fm` do not. For an unknown user the result is the
         prediction for a person without ratings or, if the model has none, the mean of all ratings. For an unknown item
-        it is the user's mean rating. A model that ranks returns scores, whose order alone is meaningful, and NaN for
-        unknown users and items.
+        the result is the user's mean rating. With a model that ranks, the results are scores, of which only the order
+        is meaningful, and NaN for unknown users and items.
         """
         users, items = read_pairs(pairs)
         return self._predict(positions(users, self.user_ids), positions(items, self.item_ids))
@@ -124,16 +127,16 @@ class Recommender:
         found = self._fitted.predictor.of_profile(np.empty(0, dtype=np.int64), np.empty(0))
         return None if found is None else found.predicted
 
-    def recommend(self, user: str | int | Sequence[str | int], n: int = 10, *, shrink: bool = True) -> Frame:
+    def recommend(self, user: str | int | Iterable[str | int], n: int = 10, *, shrink: bool = True) -> Frame:
         """Return the `n` best items that a user has not rated, the best first; for several users, list after list.
 
-        The columns are user, item, title, predicted (clipped to the scale), deviation (if the model computes it), score
-        (by which the list is sorted) and support (the number of the item's ratings, or the noisy number that the
-        protocol released). Models `mf` and `fm` shrink the scores of items with few ratings towards the user's mean
-        rating; with `shrink=False` they sort by raw predictions. Other models ignore `shrink`.
+        The columns are user, item, title, predicted (clipped to the scale), deviation (the standard deviation of the
+        user's own rating around the predicted one, if the model computes it), score (by which the list is sorted) and
+        support (the number of the item's ratings, or the noisy number that the protocol released). Models `mf` and `fm`
+        shrink the scores of items with few ratings towards the user's mean rating; with `shrink=False` they sort by raw
+        predictions. Other models ignore `shrink`.
         """
-        several = isinstance(user, Sequence) and not isinstance(user, str)
-        users = cast(Sequence[str | int], user) if several else [cast(str | int, user)]
+        users = list(user) if isinstance(user, Iterable) and not isinstance(user, str) else [user]
         lists = [self._fitted.recommend(one, n, shrink=shrink) for one in users]
         names = [str(one) for one, found in zip(users, lists, strict=True) for _ in found]
         rows = [entry for found in lists for entry in found]
@@ -156,23 +159,27 @@ class Recommender:
     def explain(self, user: str | int, item: str | int, n: int = 3) -> Frame:
         """Return up to `n` items that the user liked and that are similar to `item`, the most similar first.
 
-        A liked item is rated at or above the user's own mean; for a model that ranks, it is any item that counted in
-        training. The columns are item, title, rating and likeness, which is above 0. These items are reasons that a
-        person can check, not a derivation of the prediction.
+        A liked item is rated at or above the user's own mean. For a model that ranks, it is rated at or above the
+        setting `at_least`; without that setting, every rated item is liked. The columns are item, title, rating and
+        likeness, which is above 0. These items are reasons that a person can check, not a derivation of the prediction.
         """
         return self._out(_reasons(self._fitted.explain(user, item, n)))
 
     def explain_for(self, profile: Mapping[Any, float] | Collection[Any], item: str | int, n: int = 3) -> Frame:
-        """Return what `explain` returns, for a person who took no part in training and has this profile."""
+        """Return up to `n` items of a profile that the person liked and that are similar to `item`.
+
+        `profile` is like that of `recommend_for`, and the result like that of `explain`.
+        """
         return self._out(_reasons(self._fitted.explain_to(_by_id(profile), item, n)))
 
     def measure(self, ratings: Source, y: npt.ArrayLike | None = None) -> dict[str, float]:
-        """Return the accuracy on held-out ratings, by the metrics' names in `train --json`.
+        """Return the metrics on held-out ratings by name, as in `train --json`.
 
         A model that predicts ratings has `rmse` and `mae`. Every model also has `auc`, `precision_at_10`,
-        `recall_at_10` and `ndcg_at_10` of its lists, if some test item is liked. An item is liked if it is rated in the
-        upper quarter of the scale or, for a model that ranks, rated at all. Rows that were in the training ratings do
-        not count in these four metrics.
+        `recall_at_10` and `ndcg_at_10`, which measure how high liked items are ranked. An item is liked if its rating
+        is in the upper quarter of the scale. For a model that ranks, an item is liked if its rating is at least the
+        setting `at_least`; without this setting, every rated item is liked. These four metrics do not count rows with
+        an unknown user or item, nor rows that were in the training ratings. They are missing if no item is liked.
         """
         test = self._test_part(ratings, y)
         users, items = self._positions(test)
@@ -180,9 +187,10 @@ class Recommender:
         return held_out_metrics(self._fitted, self._training, users, items, test.values, predicted)
 
     def _test_part(self, ratings: Source, y: npt.ArrayLike | None) -> Ratings:
-        """Return held-out ratings; for a model that ranks, only their (user, item) pairs.
+        """Return the held-out ratings as a `Ratings` object.
 
-        For such a model, ratings below its setting `at_least`, if it was given, are left out.
+        For a model that ranks, the result has (user, item) pairs without ratings. If the setting `at_least` is given,
+        pairs with a lower rating are left out.
         """
         test = read_ratings(ratings, y)
         if not self._fitted.predicts_ratings:
@@ -196,14 +204,14 @@ class Recommender:
 
         The position of an unknown user or item is −1.
         """
-        users = positions(pl.Series(test.user_ids, dtype=pl.String), self.user_ids)[test.users]
-        return users, positions(pl.Series(test.item_ids, dtype=pl.String), self.item_ids)[test.items]
+        users = positions(test.user_ids, self.user_ids)[test.users]
+        return users, positions(test.item_ids, self.item_ids)[test.items]
 
     def _losses(self, test: Ratings) -> npt.NDArray[np.float64]:
-        """Return the squared error of each row, or 1 − AUC for a model that ranks; NaN if it cannot be computed."""
+        """Return the squared error of each row, or 1 − AUC for a model that ranks; NaN for a row without a result."""
         users, items = self._positions(test)
         if test.values is None:
-            return 1 - row_aucs(self._fitted.predictor, self._training, users, items)
+            return 1 - row_aucs(self._fitted, self._training, users, items)
         return np.asarray((self._predict(users, items) - test.values) ** 2)
 
     def score(self, ratings: Source, y: npt.ArrayLike | None = None) -> float:
@@ -213,8 +221,8 @@ class Recommender:
             return -found["rmse"]
         if "auc" not in found:
             raise ParameterError(
-                "ratings must hold a row with a known user and a known item that was not used for training, got none."
-                " Hold some out before fit."
+                "ratings must hold a row with a known user and a known item that is not among the training ratings, got"
+                " none. Hold some rows out before fit."
             )
         return found["auc"]
 
@@ -260,8 +268,8 @@ class Recommender:
     def load(cls, folder: str | Path, *, refit: bool = False, remark: Remark | None = None) -> Self:
         """Return the recommender from a folder that `save` or `train` wrote.
 
-        With `refit`, a run with held-out test ratings is first trained again on all ratings; the folder keeps the
-        result for later calls. This is another training, for which real devices would pay the budget again.
+        With `refit`, a run with held-out test ratings is first trained again on all ratings, and the result is stored
+        in the folder for later calls. This is another training, for which real devices would pay the budget again.
         """
         result = load_final(folder, remark=remark or LOGGER.warning) if refit else load(folder)
         chosen = from_json(result.record["settings"])
@@ -309,7 +317,7 @@ class Recommender:
 
 
 def _shown_signature() -> inspect.Signature:
-    """Return a signature of `Recommender` with every setting, because `help` does not expand a TypedDict."""
+    """Return the signature of `Recommender` with every setting, because `help` does not expand a TypedDict."""
     kind, settings, defaults = inspect.Parameter.KEYWORD_ONLY, get_type_hints(ModelSettings).items(), {"seed": 0}
     return inspect.Signature(
         [inspect.Parameter(name, kind, default=defaults.get(name), annotation=hint) for name, hint in settings]
@@ -322,7 +330,7 @@ Recommender.__signature__ = _shown_signature()  # type: ignore[attr-defined]
 def read_ratings(
     source: Source, y: npt.ArrayLike | None = None, items: str | Path | RatingTable | None = None
 ) -> Ratings:
-    """Read ratings from any supported source; if `y` is given, it holds the ratings of the (user, item) rows."""
+    """Return the ratings of any supported source; `y` has the ratings if `source` has only (user, item) rows."""
     if isinstance(source, Ratings):
         if y is not None or items is not None:
             raise ParameterError("y and items must not be given with Ratings, which contain both. Leave them out.")
@@ -343,7 +351,7 @@ def as_output(frame: pl.DataFrame, *, pandas: bool) -> Frame:
     return DataFrame(frame.to_dict(as_series=False))
 
 
-OF_A_RUN = ("split_seed", "patience", "final")  # settings of `train` that a recommender does not have
+OF_A_RUN = ("split_seed", "patience", "final")  # settings that `train` has, but `Recommender` does not
 
 
 def train(
@@ -365,20 +373,20 @@ def train(
 
     A random fifth of the ratings is held out, drawn by `split_seed`, or one item of each user for a model that ranks.
     The recommender's `record` has metrics, baselines, the learning curve, the budget, and a verdict: whether the run
-    beats the best baseline. With `compare`, other protocols are trained on this split too, if they support the model:
-    `plain` besides `isgld`, and `plain` and `isgld` besides `sdcf`. `patience` enables early stopping: training stops
-    after so many rounds without an improvement on a validation part of the training ratings. `final` holds nothing out,
-    like `Recommender.fit`.
+    beats the best baseline. With `compare`, a run of `isgld` or `sdcf` also trains `plain` on the same split, and a run
+    of `sdcf` also trains `isgld` if that protocol supports the model; the record has their metrics as "comparisons".
+    `patience` enables early stopping: training stops after so many rounds without an improvement on a validation part
+    of the training ratings. `final` holds nothing out, like `Recommender.fit`.
 
     With `out`, the finished run is written to that folder. During training, a checkpoint is written there after every
     `checkpoint_every` rounds; `resume` continues from it, with bit for bit the same result as without the interruption.
-    Ctrl-C writes a checkpoint of the last complete round, and the model so far. `progress` and `remark` are those of
-    `Recommender.fit`.
+    Ctrl-C writes a checkpoint of the last complete round, and the model so far. `progress` and `remark` are like those
+    of `Recommender.fit`, but unless `final` is set, `progress` gets the test RMSE or AUC instead of NaN.
     """
     recommender = Recommender(**settings)
-    ratings = data if isinstance(data, Ratings) else load_ratings(data, data_dir=data_dir)
     result = train_run(
-        ratings,
+        data,
+        data_dir=data_dir,
         split_seed=split_seed,
         patience=patience,
         final=final,
@@ -407,12 +415,25 @@ def _frame(rows: Sequence[Any], kinds: dict[str, Any]) -> pl.DataFrame:
 
 
 def _by_id(profile: Mapping[Any, float] | Collection[Any]) -> Profile:
-    """Return the profile with item ids as text, so that 4 and "4" are the same item."""
-    if isinstance(profile, str):
-        raise ParameterError("profile must be a list of item ids, or a mapping from item ids to ratings, got a string.")
-    if not isinstance(profile, Mapping):
+    """Return the profile with item ids as text, so that 4 and "4" are the same item.
+
+    A pandas series is a mapping from its index to its values.
+    """
+    if isinstance(profile, str) or hasattr(profile, "columns") or not isinstance(profile, Collection):
+        raise ParameterError(
+            "profile must be a list of item ids, or a mapping from item ids to ratings, got an object of type"
+            f" {type(profile).__name__}."
+        )
+    if not isinstance(profile, Mapping) and not is_pandas(profile):
         return [str(item) for item in profile]
     try:
-        return {str(item): float(rating) for item, rating in profile.items()}
+        rated = [(str(item), float(rating)) for item, rating in cast(Mapping[Any, float], profile).items()]
     except (TypeError, ValueError):
         raise ParameterError("profile must hold numbers as ratings, but one rating is not a number.") from None
+    repeated = len(rated) - len(dict(rated))
+    if repeated:
+        raise ParameterError(
+            f"profile must hold each item id once, but {repeated} of its ids repeat another id. Ids are compared as"
+            ' text: 4 and "4" are the same id. Remove the repeated ids.'
+        )
+    return dict(rated)

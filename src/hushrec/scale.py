@@ -1,34 +1,89 @@
-"""The scale 1 to 5, on which all models work, and conversions between it and the scale of a file or a person.
+"""Rating scales. For training, the ratings of every file and person are mapped to the scale 1 to 5, the *unit* scale.
 
-On a scale such as 0 to 100, training with the paper's step size would diverge.
+On a scale such as 0 to 100, training with the step size of [SDCF] would diverge.
 """
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from hushrec.arrays import FloatArray
+from hushrec.arrays import BoolArray, FloatArray
+from hushrec.errors import DataError
 
 LOWEST, HIGHEST = 1.0, 5.0
-MOST_STARS = 10  # values of a rating form
+MOST_STARS = 10  # largest number of values that a rating form offers
 
 
-def to_unit(values: npt.ArrayLike, low: float, high: float) -> FloatArray:
-    """Map values linearly from the scale low..high to 1..5."""
-    share = (np.asarray(values, dtype=np.float64) - low) / (high - low)
-    return np.asarray(LOWEST + share * (HIGHEST - LOWEST))
+@dataclass(frozen=True)
+class Scale:
+    """A rating scale: the lowest and the highest rating that a person can give."""
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
+            raise DataError(f"scale must be two finite numbers, low < high, got {self}. Write it as --scale 1,5.")
+
+    def __str__(self) -> str:
+        return f"{self.low:g}-{self.high:g}"
+
+    @classmethod
+    def parse(cls, given: str | Iterable[float]) -> "Scale":
+        """Return the scale that is given as text `MIN,MAX` or as two numbers; raise `DataError` for anything else."""
+        try:
+            low, high = (float(part) for part in (given.split(",") if isinstance(given, str) else given))
+        except (TypeError, ValueError):
+            raise DataError(f"scale must be written MIN,MAX, such as 1,5, or be two numbers; got {given!r}.") from None
+        return cls(low, high)
+
+    @classmethod
+    def guess(cls, values: npt.ArrayLike) -> "Scale":
+        """Return the first usual scale, such as 1-5, that contains every value; raise `DataError` if none does."""
+        array = np.asarray(values, dtype=np.float64)
+        for scale in USUAL_SCALES:
+            if scale.holds(array).all():
+                return scale
+        raise DataError(
+            f"ratings must lie on one of the usual scales ({', '.join(map(str, USUAL_SCALES))}). Pass --scale MIN,MAX."
+        )
+
+    def holds(self, values: npt.ArrayLike) -> BoolArray:
+        """Return whether each value is between `low` and `high`; False for NaN."""
+        array = np.asarray(values, dtype=np.float64)
+        return np.asarray((array >= self.low) & (array <= self.high))
+
+    def to_unit(self, values: npt.ArrayLike) -> FloatArray:
+        """Map ratings linearly from this scale to the scale 1 to 5."""
+        share = (np.asarray(values, dtype=np.float64) - self.low) / (self.high - self.low)
+        return np.asarray(LOWEST + share * (HIGHEST - LOWEST))
+
+    def from_unit(self, values: npt.ArrayLike) -> FloatArray:
+        """Map ratings linearly from the scale 1 to 5 to this scale."""
+        share = (np.asarray(values, dtype=np.float64) - LOWEST) / (HIGHEST - LOWEST)
+        return np.asarray(self.low + share * (self.high - self.low))
+
+    def form_values(self) -> FloatArray:
+        """Return the ratings among which a person can choose in an input form, from the lowest to the highest.
+
+        They are evenly spaced. The step is 1 if this divides the scale into whole steps and gives at most ten values,
+        else ½ if ½ does so. If neither does so, the result has five values.
+        """
+        width = float(self.high - self.low)
+        steps = next((n for n in (width, 2 * width) if n.is_integer() and n < MOST_STARS), 4)
+        return np.linspace(self.low, self.high, int(steps) + 1)
 
 
-def from_unit(values: npt.ArrayLike, low: float, high: float) -> FloatArray:
-    """Map values linearly from the scale 1..5 to low..high."""
-    share = (np.asarray(values, dtype=np.float64) - LOWEST) / (HIGHEST - LOWEST)
-    return np.asarray(low + share * (high - low))
-
-
-def form_values(low: float, high: float) -> FloatArray:
-    """Return the values that a rating form offers, from `low` to `high`.
-
-    The step is 1 if steps of 1 end at `high` and give at most ten values. Otherwise it is ½, on the same conditions. If
-    neither is possible, the result is five evenly spaced values.
-    """
-    steps = next((n for n in (high - low, 2 * (high - low)) if n.is_integer() and n < MOST_STARS), 4)
-    return np.linspace(low, high, int(steps) + 1)
+USUAL_SCALES = (
+    Scale(1, 5),
+    Scale(0, 1),
+    Scale(0.5, 5),
+    Scale(0, 5),
+    Scale(1, 10),
+    Scale(0, 10),
+    Scale(-10, 10),
+    Scale(0, 100),
+)

@@ -21,7 +21,7 @@ from hushrec.errors import LocalProtocolError, RemoteProtocolError
 from hushrec.messages import Address
 from hushrec.protocols.parties import Inbox, Name, NextAttempt, RoundOver, ServerSide, State
 
-MOST_ATTEMPTS = 10  # of one simulated round: a round that needs more would never end
+MOST_ATTEMPTS = 30  # of one simulated round: a round that needs more would never end
 
 
 class Stage(enum.Enum):
@@ -32,7 +32,7 @@ class Stage(enum.Enum):
 
 
 class Event(enum.Enum):
-    """An event of the server's state machine. `NEXT_STAGE` lists the events of each stage, and the next stage."""
+    """An event of the server's state machine. `NEXT_STAGE` maps each stage to its events and the stages after them."""
 
     START_ROUND = "start a round"
     RECEIVE = "receive a message"
@@ -68,6 +68,7 @@ class Server:
         self._inbox: Inbox = {}
         self.invited: frozenset[Name] = frozenset()  # devices that the open attempt asked in its first phase
         self._reports: dict[Name, Any] = {}
+        self.failure: NextAttempt | None = None  # the last failed attempt's outcome
 
     def __repr__(self) -> str:
         return f"Server({self.stage.value}, round {self.round_number}, {len(self._reports)} reports)"
@@ -81,7 +82,10 @@ class Server:
 
     @property
     def reported(self) -> Mapping[Name, Any]:
-        """The reports received in the open phase, by device; `keep` may have replaced a report by another value."""
+        """The reports received in the open phase, by device.
+
+        For a device whose report was recorded by the method `keep`, the mapping has the `value` passed to `keep`.
+        """
         return self._reports
 
     @property
@@ -90,31 +94,32 @@ class Server:
         return self._inbox.keys()
 
     def inbox(self, name: Name) -> Any | None:
-        """Return the open phase's message to this device; None if there is none, or the device has reported."""
+        """Return the open phase's message to this device.
+
+        Return None if no phase is open, the phase does not ask the device, or the device has reported.
+        """
         if self.stage is not Stage.OPEN or name in self._reports:
             return None
         return self._inbox.get(name)
 
     def replace_members(self, names: Collection[Name]) -> None:
         """Let only these devices take part from the next round on; raise `LocalProtocolError` while a round is open."""
-        self._move(Event.ENROL)
+        self._next_stage(Event.ENROL)
         self._members = set(names)
 
     # A round ---------------------------------------------------------------------------------------------------
 
     def start_round(self) -> None:
+        """Open the first phase of the next round; raise `LocalProtocolError` if a round is open or the run is over."""
         self._next_stage(Event.START_ROUND)
         last = self.side.terms.max_rounds
         if self.round_number >= last:
             raise LocalProtocolError(f"the run is over: all {last} rounds have ended.")
-        self._open_round(self.side.choose_members(self._members))
-
-    def _open_round(self, members: Collection[Name]) -> None:
-        self._open_attempt(self.round_number + 1, 1, members)
-        self._move(Event.START_ROUND)
+        self._open_attempt(self.round_number + 1, 1, self.side.choose_members(self._members))
 
     def _open_attempt(self, round_number: int, attempt: int, members: Collection[Name]) -> None:
         inbox = self.side.open(round_number, attempt, members)
+        self.stage = Stage.OPEN
         self.round_number, self._attempt, self._phase = round_number, attempt, 0
         self._inbox, self.invited, self._reports = inbox, frozenset(inbox), {}
 
@@ -148,26 +153,25 @@ class Server:
         """Check a report and store it until its phase closes. Step S6 of docs/data-flow.md."""
         self.check(sender, address, message)
         self._reports[sender] = message
-        self._move(Event.RECEIVE)
 
-    def keep(self, sender: Name, address: Address, kept: Any) -> None:
-        """Record that `sender` has reported, without storing the report in this object.
+    def keep(self, sender: Name, address: Address, value: Any) -> None:
+        """Record that `sender` has reported; in `reported`, store `value` instead of the report.
 
-        The caller has checked the report and stored it elsewhere, and must pass it to `close_phase`. `kept` is the
-        value for this device in `reported`. Nothing happens if the open phase does not ask the device for this report.
+        The caller has checked the report and stored it elsewhere, and must pass it to `close_phase`. Nothing happens if
+        the open phase does not ask the device for this report.
         """
         if self.stage is Stage.OPEN and address == self.address and sender in self._inbox:
-            self._reports[sender] = kept
-            self._move(Event.RECEIVE)
+            self._reports[sender] = value
 
     def drop(self, sender: Name) -> None:
+        """Remove a device from the open phase: its message in the inbox, and its report if there is one."""
         self._reports.pop(sender, None)
         self._inbox = {name: message for name, message in self._inbox.items() if name != sender}
 
     def close_phase(
         self, reports: Iterable[tuple[Name, Any]] | None = None, sums: Iterable[tuple[Collection[Name], WordArray]] = ()
     ) -> None:
-        """Close the open phase with `reports`, by default the received ones. Step S7 of docs/data-flow.md.
+        """Close the open phase with `reports`, by default those passed to `receive`. Step S7 of docs/data-flow.md.
 
         `reports` must be sorted by the devices' names. If the protocol needs only the sum of some reports
         (`ServerSide.addend`), `sums` holds pairs (names of devices, sum of their reports), and `reports` holds the
@@ -180,47 +184,45 @@ class Server:
             self.side.take_sum(self.address, senders, total)
         outcome = self.side.close(self.address, _checked_order(reports))
         if isinstance(outcome, RoundOver):
-            self._inbox, self._reports = {}, {}
-            self._move(Event.END_ROUND)
+            self.stage, self._inbox, self._reports = self._next_stage(Event.END_ROUND), {}, {}
         elif isinstance(outcome, NextAttempt):
-            self._next_attempt(outcome.reason, outcome.members)
+            self._next_attempt(outcome)
         else:
             self._phase, self._inbox, self._reports = self._phase + 1, outcome, {}
-            self._move(Event.CLOSE_PHASE)
 
     def begin_again(self, members: Collection[Name]) -> None:
         """Open the next attempt of this round, because too few devices reported in the first phase of the open one.
 
-        `members` are the devices that may take part in it; the protocol chooses among them.
+        `members` are the devices that may take part in the next attempt; the protocol chooses among them.
         """
         self._next_stage(Event.CLOSE_PHASE)
-        self._next_attempt("too few devices reported in its first phase.", self.side.choose_members(members))
+        reason = "too few devices reported in its first phase."
+        self._next_attempt(NextAttempt(reason, self.side.choose_members(members)))
 
     def resume_round(self, attempt: int = 1) -> None:
         """Open the first phase of this attempt of the next round, to restore a server that stopped during the attempt.
 
         The attempt asks all devices that were given to the constructor or, later, to `replace_members`. Afterwards the
-        caller must close those phases again that were closed before the server stopped.
+        caller must close again the phases that were closed before the server stopped.
         """
-        self._open_round(self._members)
-        if attempt > 1:
-            self._open_attempt(self.round_number, attempt, self._members)
+        self._next_stage(Event.START_ROUND)
+        self._open_attempt(self.round_number + 1, attempt, self._members)
 
-    def _next_attempt(self, reason: str, members: Collection[Name]) -> None:
+    def _next_attempt(self, failure: NextAttempt) -> None:
         if self._most_attempts is not None and self._attempt >= self._most_attempts:
             raise LocalProtocolError(
                 f"round {self.round_number} failed {self._attempt} times, so the simulation stops. The last time:"
-                f" {reason} Simulate more devices, or fewer that drop out or are hostile."
+                f" {failure.reason} Simulate more devices, or fewer that drop out or are hostile."
             )
-        self._open_attempt(self.round_number, self._attempt + 1, members)
-        self._move(Event.CLOSE_PHASE)
+        self.failure = failure
+        self._open_attempt(self.round_number, self._attempt + 1, failure.members)
 
     # Keeping state ---------------------------------------------------------------------------------------------
 
     def state(self) -> State:
         """Return the arrays, by name, that `restore` needs to continue between two rounds.
 
-        They do not include which devices take part. Raise `LocalProtocolError` if a round is open.
+        The arrays do not contain the members. Raise `LocalProtocolError` if a round is open.
         """
         if self.stage is not Stage.IDLE:
             raise LocalProtocolError("the state must be read while no round is open. Close all phases first.")
@@ -229,8 +231,8 @@ class Server:
     def state_before(self) -> State:
         """Return the state that `restore` and `resume_round` need to open this attempt again.
 
-        It is the state before this round, and which devices earlier attempts of the round have found faulty. Raise
-        `LocalProtocolError` after the attempt's first phase.
+        It is the state before this round, except that it includes which devices earlier attempts of the round found
+        faulty. Raise `LocalProtocolError` after the attempt's first phase.
         """
         if self.stage is not Stage.OPEN or self._phase:
             raise LocalProtocolError("the initial state of an attempt must be read while its first phase is open.")
@@ -245,13 +247,11 @@ class Server:
     # Transitions -----------------------------------------------------------------------------------------------
 
     def _next_stage(self, event: Event) -> Stage:
+        """Return the stage after `event`; raise `LocalProtocolError` if the current stage does not allow the event."""
         try:
             return NEXT_STAGE[self.stage][event]
         except KeyError:
             raise LocalProtocolError(f"a server that is {self.stage.value} cannot {event.value} now.") from None
-
-    def _move(self, event: Event) -> None:
-        self.stage = self._next_stage(event)
 
 
 def _checked_order(reports: Iterable[tuple[Name, Any]]) -> Iterator[tuple[Name, Any]]:

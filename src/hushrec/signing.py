@@ -2,8 +2,9 @@
 
     Authorization: Hushrec DEVICE:NONCE:SIGNATURE
 
-The signature covers method, target (path and query), run, device, nonce and the hash of the body, so that none of them
-can be changed or replayed elsewhere. The nonces of a device must increase; the server refuses a nonce that does not.
+The signature covers method, target (path and query), run, device, nonce and the hash of the body, so that nobody else
+can change the request or send it to another run. The nonces of a device must increase, so that the server can refuse a
+request that is sent twice.
 """
 
 import base64
@@ -20,7 +21,7 @@ from hushrec.messages import Credentials
 
 SCHEME = "Hushrec"
 LARGEST_NONCE = 2**62
-_FORM = re.compile(r"Hushrec ([0-9a-f]{32}):([0-9]{1,19}):([A-Za-z0-9_-]{86})")
+_FORM = re.compile(rf"{SCHEME} ([0-9a-f]{{32}}):([0-9]{{1,19}}):([A-Za-z0-9_-]{{86}})")
 
 
 def device_id_of(public_key: bytes) -> str:
@@ -41,8 +42,9 @@ def parse_header(header: str | None) -> Credentials:
     """Return the credentials in an Authorization header; raise `RemoteProtocolError` if its form is wrong."""
     match = _FORM.fullmatch(header or "")
     if match is None:
-        sentence = "this request must have the header 'Authorization: Hushrec DEVICE:NONCE:SIGNATURE'."
-        raise RemoteProtocolError(sentence, code="not-signed")
+        raise RemoteProtocolError(
+            "this request must have the header 'Authorization: Hushrec DEVICE:NONCE:SIGNATURE'.", code="not-signed"
+        )
     if int(match[2]) > LARGEST_NONCE:
         raise RemoteProtocolError(f"the nonce must be at most {LARGEST_NONCE}, got {match[2]}.", code="not-signed")
     return Credentials(match[1], int(match[2]), base64.urlsafe_b64decode(match[3] + "=="))
@@ -50,7 +52,7 @@ def parse_header(header: str | None) -> Credentials:
 
 @dataclass(frozen=True)
 class Request:
-    """An HTTP request of a device, before it is signed."""
+    """The parts of a device's HTTP request that its signature covers."""
 
     method: str
     target: str  # path and query
@@ -71,7 +73,7 @@ class Request:
 
 
 class DeviceKey:
-    """A device's private Ed25519 key, which its repr does not show."""
+    """The private Ed25519 key of a device or of the server, which its repr does not show."""
 
     def __init__(self, secret: Ed25519PrivateKey) -> None:
         self._secret = secret
@@ -88,7 +90,7 @@ class DeviceKey:
         return "DeviceKey()"
 
     def to_bytes(self) -> bytes:
-        """Return the private key as 32 bytes, for the device's own store. Must never leave the device."""
+        """Return the private key as 32 bytes, for the owner's own store. They must never leave it."""
         return self._secret.private_bytes_raw()
 
     @property

@@ -2,15 +2,16 @@
 
     {"type": TAG, "version": 2, …one entry per field of the message…}
 
-The encoding of a message follows from its class, in `messages.py` or a protocol's folder: numbers, text, bytes and
-lists are encoded as in MessagePack; an array of numbers as a buffer of float32 or uint32; a table as [width, buffer];
-another message as a map. Decoding checks version, tag, length and form here, and the message checks its content when it
-is built. The result of decoding is a valid message or a `RemoteProtocolError` with a code. `docs/wire.md` lists every
-field.
+The encoding of a message follows from its class, which `@crosses` declares in `messages.py` or in a protocol's module:
+numbers, text, bytes and lists are encoded as in MessagePack; an array of numbers as a buffer of float32 or uint32; a
+table as [width, buffer]; another message as a map. Decoding checks version, tag, length and form here, and the message
+checks its content when it is built. The result of decoding is a valid message or a `RemoteProtocolError` with a code.
+`docs/wire.md` lists every field.
 """
 
 import dataclasses
 import functools
+import importlib
 import re
 import types
 import typing
@@ -22,7 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from hushrec.errors import LocalProtocolError, ParameterError, RemoteProtocolError
-from hushrec.messages import KINDS, PROTOCOL_VERSION, Kind, Row, Table, find_kind
+from hushrec.messages import KINDS, PROTOCOL_VERSION, Kind, Row, Table
+from hushrec.protocols import PROTOCOLS
 
 MEDIA_TYPE = "application/msgpack"
 MOST_COLUMNS = 1_000_000
@@ -60,20 +62,13 @@ class _Form:
 
     message: type
     struct: type[msgspec.Struct]
-    parts: dict[str, _Part]  # by field name, in the order of the message and of `struct` (after `version`, if any)
+    parts: dict[str, _Part]  # by field name
 
     def pack(self, message: Any) -> Any:
         return self.struct(**{name: part.pack(getattr(message, name)) for name, part in self.parts.items()})
 
     def unpack(self, packed: Any) -> Any:
-        values = dict(zip(self.parts, msgspec.structs.astuple(packed)[-len(self.parts) :], strict=True))
-        for name, unpack in self._conversions:
-            values[name] = unpack(values[name])
-        return self.message(**values)
-
-    @functools.cached_property
-    def _conversions(self) -> list[tuple[str, Convert]]:
-        return [(name, part.unpack) for name, part in self.parts.items() if part.unpack is not _same]
+        return self.message(**{name: part.unpack(getattr(packed, name)) for name, part in self.parts.items()})
 
 
 def encode(message: Any) -> bytes:
@@ -123,8 +118,24 @@ def _kind_of(message: type) -> Kind:
     raise LocalProtocolError(f"{message.__name__} must be declared as a message with @crosses before it is sent.")
 
 
+def find_kind(tag: str) -> Kind | None:
+    """Return the declared type of message with this tag; None if no protocol declares the tag.
+
+    Modules that declare messages (`Protocol.messages`) are imported until one of them declares the tag.
+    """
+    if tag not in KINDS:
+        for protocol in PROTOCOLS.values():
+            importlib.import_module(protocol.messages)
+            if tag in KINDS:
+                break
+    return KINDS.get(tag)
+
+
 def _kind_in(body: bytes | msgspec.Raw) -> Kind:
-    """Return the type of the message in these bytes; raise if it is unknown or the message is too long."""
+    """Return the type of the message in these bytes.
+
+    Raise `RemoteProtocolError` if the type is unknown or the message is too long.
+    """
     tag = _decoded(body, _Tag, "message").type
     kind = find_kind(tag)
     if kind is None:
@@ -143,7 +154,7 @@ def _kind_in(body: bytes | msgspec.Raw) -> Kind:
 def _decoded(body: bytes | msgspec.Raw, form: type[Any], name: str) -> Any:
     """Return the bytes decoded as an instance of `form`, a msgspec struct.
 
-    `name` is what the error message calls the bytes. The message names the invalid field, but not its content.
+    The message of an error calls the bytes `name`, and names the invalid field, but does not show its content.
     """
     try:
         return msgspec.msgpack.decode(body, type=form)
@@ -228,14 +239,14 @@ def _unpack_any(body: msgspec.Raw) -> Any:
 def _array(dtype: Any, dimensions: str) -> _Part:
     """Return the encoding of an array (`dimensions` is Row or Table): whole numbers as uint32, others as float32."""
     (number,) = typing.get_args(dtype)
-    pack, unpack = (_pack_whole, _unpack_whole) if issubclass(number, np.integer) else (_pack_floats, _unpack_floats)
+    word = np.dtype("<u4" if issubclass(number, np.integer) else "<f4")
     if dimensions == Row:
-        return _Part(bytes, pack, lambda buffer: unpack(buffer, number))
+        return _Part(bytes, lambda row: _pack_array(row, word), lambda buffer: _unpack_array(buffer, word, number))
     assert dimensions == Table
     return _Part(
         tuple[int, bytes],
-        lambda table: (table.shape[1], pack(table)),
-        lambda packed: _as_table(packed[0], unpack(packed[1], number)),
+        lambda table: (table.shape[1], _pack_array(table, word)),
+        lambda packed: _as_table(packed[0], _unpack_array(packed[1], word, number)),
     )
 
 
@@ -245,34 +256,22 @@ def _as_table(width: int, numbers: _Array) -> _Array:
     return numbers.reshape(-1, width)
 
 
-def _pack_whole(array: _Array) -> bytes:
-    if array.size and not 0 <= array.min() <= array.max() < 2**32:
+def _pack_array(array: _Array, word: np.dtype[Any]) -> bytes:
+    if word.kind == "u" and array.size and not 0 <= array.min() <= array.max() < 2**32:
         raise LocalProtocolError(
             "whole numbers on the wire must be from 0 to 4294967295, because they are sent as uint32."
         )
-    return array.astype("<u4").tobytes()
-
-
-def _unpack_whole(buffer: bytes, number: type[np.generic]) -> _Array:
-    return _buffered(buffer, "uint32").astype(number, copy=False)
-
-
-def _pack_floats(array: _Array) -> bytes:
     with np.errstate(over="ignore"):
-        packed = array.astype("<f4")
-    if not np.all(np.isfinite(packed)):
+        packed = array.astype(word)
+    if word.kind == "f" and not np.all(np.isfinite(packed)):
         raise LocalProtocolError("numbers on the wire must be finite when rounded to float32.")
     return packed.tobytes()
 
 
-def _unpack_floats(buffer: bytes, number: type[np.generic]) -> _Array:
-    numbers = _buffered(buffer, "float32")
-    if not np.all(np.isfinite(numbers)):  # checked before the cast, which would warn
+def _unpack_array(buffer: bytes, word: np.dtype[Any], number: type[np.generic]) -> _Array:
+    if len(buffer) % 4:
+        raise RemoteProtocolError(f"a buffer of {word.name} must have a multiple of 4 bytes, got {len(buffer)}.")
+    numbers = np.frombuffer(buffer, dtype=word)
+    if word.kind == "f" and not np.all(np.isfinite(numbers)):  # checked before the cast, which would warn
         raise RemoteProtocolError("numbers on the wire must be finite when rounded to float32.")
     return numbers.astype(number, copy=False)
-
-
-def _buffered(buffer: bytes, name: str) -> _Array:
-    if len(buffer) % 4:
-        raise RemoteProtocolError(f"a buffer of {name} must have a multiple of 4 bytes, got {len(buffer)}.")
-    return np.frombuffer(buffer, dtype=np.dtype(name).newbyteorder("<"))

@@ -1,8 +1,7 @@
-"""Lower bounds on ε from canaries: ratings that are moved or kept by fair coin flips, in a single run.
+"""Lower bounds on ε from a single run with canaries: ratings that a fair coin moves to another item or leaves in place.
 
-In the profiles of a few people, a coin decides for some of the ratings whether the rating moves to another item. If an
-attacker guesses more coins than an ε-private protocol allows, the protocol is not ε-private ([Steinke2023]). This ε
-is for one rating moved to another item. Under `sdcf`, the selections of all rounds cost at most ε_P for a whole
+If an attacker guesses more coins than an ε-private protocol allows, the protocol is not ε-private ([Steinke2023]). This
+ε is for one rating moved to another item. Under `sdcf`, the selections of all rounds cost at most ε_P for a whole
 profile. For one rating moved, the protocol therefore claims ε_P / h, where h is the profile cap or, without a cap, the
 number of ratings.
 """
@@ -11,17 +10,17 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from hushrec.arrays import IntArray
+from hushrec.arrays import BoolArray, IntArray
 from hushrec.audit.attacks import Attack
 from hushrec.audit.findings import Finding, Subject
 from hushrec.audit.observation import Observation
-from hushrec.audit.statistics import BoolArray, auc, epsilon_ruled_out, rate_at, share_interval
+from hushrec.audit.statistics import auc, epsilon_ruled_out, rate_at, share_interval
 from hushrec.engines.gradient import GradientProblem
 from hushrec.protocols.gradient.protocols import GradientProtocol
 
-PEOPLE = 25
-SHARE_PLANTED = 0.25
-FEWEST_RATINGS = 12
+PEOPLE = 25  # largest number of people with canary ratings
+SHARE_PLANTED = 0.25  # fraction of their ratings that become canaries
+FEWEST_RATINGS = 12  # smallest number of ratings of these people
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,10 +49,10 @@ def plant(
     items = problem.items.copy()
     rows, heads, tails, coins = [], [], [], []
     for row, user in enumerate(users):
-        place = np.arange(problem.starts[user], problem.starts[user + 1])
-        unrated = np.setdiff1d(np.arange(problem.n_items), problem.items[place])
-        n_planted = min(max(1, int(SHARE_PLANTED * len(place))), len(unrated))
-        chosen = rng.choice(place, n_planted, replace=False)
+        own = np.arange(problem.starts[user], problem.starts[user + 1])
+        unrated = np.setdiff1d(np.arange(problem.n_items), problem.items[own])
+        n_planted = min(max(1, int(SHARE_PLANTED * len(own))), len(unrated))
+        chosen = rng.choice(own, n_planted, replace=False)
         others = rng.choice(unrated, len(chosen), replace=False)
         coin = rng.random(len(chosen)) < 0.5
         rows += [row] * len(chosen)
@@ -61,8 +60,7 @@ def plant(
         tails += list(others)
         coins += list(coin)
         items[chosen] = np.where(coin, problem.items[chosen], others)
-    owner = np.repeat(np.arange(problem.n_users), problem.rated_counts)
-    order = np.lexsort((items, owner))
+    order = np.lexsort((items, problem.rating_users))
     planted = replace(problem, items=items[order], values=problem.values[order])
     return planted, Canaries(users, np.array(rows), np.array(heads), np.array(tails), np.array(coins, dtype=bool))
 
@@ -72,15 +70,15 @@ def judge_canaries(
 ) -> list[Finding]:
     """Return two findings: the lower bound on ε, and the fraction of coins that the attack guesses correctly.
 
-    The attack guesses that the item with the higher score is the rated one, and abstains if the scores are equal. The
-    reports of `observation` must be those of `canaries.users`. Return no finding if the attack does not apply.
+    The attack guesses that the item with the higher score is the rated one, and abstains if the scores are equal.
+    `observation` must hold the reports of `canaries.users`. Return no finding if the attack does not apply.
     """
     if not attack.applies_to(observation) or len(canaries.coins) == 0:
         return []
     scores = attack.guess(observation)
     lead = scores[canaries.rows, canaries.heads] - scores[canaries.rows, canaries.tails]
-    told = lead != 0  # the attack abstains if both items have the same score, which the theorem allows
-    correct, guesses = int(((lead > 0) == canaries.coins)[told].sum()), int(told.sum())
+    decided = lead != 0  # the attack abstains if both items have the same score, which the theorem allows
+    correct, guesses = int(((lead > 0) == canaries.coins)[decided].sum()), int(decided.sum())
     smallest = int(problem.rated_counts[canaries.users].min())
     claim = claimed(observation.protocol, smallest, observation.n_rounds)
     subject = Subject(observation.protocol.name, f"canaries, {attack.name}", "epsilon", claim)
@@ -94,14 +92,14 @@ def judge_canaries(
 
 
 def claimed(protocol: GradientProtocol, n_rated: int, n_rounds: int) -> str:
-    """Return a text with the ε that the protocol claims for one rating moved to another item, or that it claims none.
+    """Return the protocol's claim for one rating moved to another item, in words: an ε, or that nothing is claimed.
 
     `n_rated` is the person's number of ratings, and `n_rounds` the number of rounds of the run.
     """
     selection = protocol.selection
     if selection is not None:
         spent = min(n_rounds * selection.epsilon_i, selection.epsilon_p)
-        protected = selection.n_protected(n_rated)
+        protected = selection.calibrated_for(n_rated)
         return f"selections: epsilon {spent / protected:.3g} for one rating replaced ({spent:g} profile level)"
     if protocol.rating_epsilon is not None:
         return "existence is not covered"

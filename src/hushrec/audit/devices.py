@@ -19,7 +19,7 @@ People = Mapping[str, IntArray]  # known attributes of all people, by name
 
 
 def report_of(device: Client, announcement: ItemVectors) -> MaybeReport:
-    """Return a device's report on an announcement, with float32 values as a server receives it; None if empty."""
+    """Return a device's report on an announcement, with float32 values, as servers receive it; None if it is empty."""
     report = device.report(Address(announcement.round_number, 1, REPORT), announcement)
     return narrow(report) if report is not None and len(report.items) else None
 

@@ -16,8 +16,8 @@ CAP = 15.0  # largest log odds that an item can have
 def difference_scores(observation: Observation) -> FloatArray:
     """Return how much the evidence that an item is rated grows from the first half of the rounds to the second.
 
-    The result has the shape `(n_victims, n_items)`. An entry is a difference of log odds or, if the protocol does not
-    select items at random, of the numbers of reports that contain the item.
+    The result has the shape `(n_victims, n_items)`. The evidence is the log odds that the item is rated or, if the
+    protocol does not select items at random, the number of reports that contain the item.
     """
     half = observation.n_rounds // 2
     before, after = observation.first_rounds(half), observation.last_rounds(observation.n_rounds - half)
@@ -37,17 +37,17 @@ def attack_difference(
     The server's guess is the item with the largest of `difference_scores`. The list is empty if no victim has at least
     two unrated items.
     """
-    victims = victims[problem.rated_counts[victims] < problem.n_items - 1]  # others leave no choice to guess from
+    victims = victims[problem.rated_counts[victims] < problem.n_items - 1]  # at least two items to guess from
     if len(victims) == 0:
         return []
     new: dict[int, tuple[IntArray, FloatArray]] = {}
     for user in victims.tolist():
         items, values = problem.profile(user)
         new[user] = rng.choice(np.setdiff1d(np.arange(problem.n_items), items), 1), rng.choice(values, 1)
-    asked = observation.n_rounds // 2 + 1
+    halfway = observation.n_rounds // 2 + 1
     watched = replay(
         replace(problem, seed=problem.seed + 2), observation, victims,
-        added=lambda user, round_number: new[user] if round_number == asked else None,
+        added=lambda user, round_number: new[user] if round_number == halfway else None,
     )  # fmt: skip
     scores = difference_scores(watched)
     target = np.array([new[int(user)][0][0] for user in victims])

@@ -2,8 +2,8 @@
 
 In `sdcf`, real errors are close to N(μ, σ²), and fake errors have the same distribution truncated to [−α, α], where
 P(|X| < α) = exp(−ε_g). An attacker does not see errors but amplitudes: an amplitude a is an error times ‖u‖, the
-unknown norm of the user vector, plus noise of standard deviation τ. Below, μ, σ and α are those of errors times ‖u‖, so
-‖u‖ need not be known. With m' = (a σ² + μ τ²)/(σ² + τ²) and s'² = σ² τ²/(σ² + τ²), the densities are
+unknown norm of the user vector, plus noise of standard deviation τ. Below, μ, σ and α are for errors times ‖u‖, so that
+‖u‖ does not occur. With m' = (a σ² + μ τ²)/(σ² + τ²) and s'² = σ² τ²/(σ² + τ²), the densities are
 
     real(a) = N(a; μ, σ² + τ²)        fake(a) = real(a) e^ε_g [Φ((α − m')/s') − Φ((−α − m')/s')]
 """
@@ -22,29 +22,31 @@ from hushrec.audit.rank_one import ReportParts
 from hushrec.budget.calibrate import fake_error_bound
 
 SMALLEST_DENSITY = 1e-12
-MOST_FITTED = 1500  # largest number of amplitudes in one fit
+MOST_FITTED = 1500  # approximate largest number of amplitudes in one fit
 
 
 @dataclass(frozen=True)
 class ErrorLaw:
-    """The fitted distributions of real and of fake errors, times the norm ‖u‖, in a few neighbouring rounds.
+    """The fitted distributions of a person's real and fake errors in a few neighbouring rounds.
 
-    Real errors are normal. Fake errors have the same distribution, truncated to ± `bound`, which follows from
-    `epsilon_g`. Below, an amplitude is an error times ‖u‖ plus noise, and `noise` is the noise's standard deviation.
+    The errors are multiplied by the norm ‖u‖ of the user vector. Real errors are normal with `mean` and `deviation`.
+    The distribution of fake errors is that of real errors, truncated to ± `bound`, which follows from `epsilon_g`. The
+    methods get amplitudes: an amplitude is an error times ‖u‖ plus noise, and the argument `noise` is the standard
+    deviation of this noise.
     """
 
     mean: float
     deviation: float
     bound: float  # α times ‖u‖
     epsilon_g: float
-    share_real: float  # the fraction of real errors among all
+    share_real: float  # the fraction of real errors among all errors
 
     def real(self, amplitudes: FloatArray, noise: FloatArray | float) -> FloatArray:
-        """Return the density of real errors at each amplitude."""
+        """Return the probability density of each amplitude (error times ‖u‖ plus noise) if its error is real."""
         return _normal(amplitudes, self.mean, np.hypot(self.deviation, noise)) + SMALLEST_DENSITY
 
     def fake(self, amplitudes: FloatArray, noise: FloatArray | float) -> FloatArray:
-        """Return the density of fake errors at each amplitude."""
+        """Return the probability density of each amplitude (error times ‖u‖ plus noise) if its error is fake."""
         if self.bound == math.inf:
             return self.real(amplitudes, noise)
         if self.bound < 1e-3 * np.min(noise):  # fake errors are negligible beside the noise
@@ -57,7 +59,7 @@ class ErrorLaw:
         return np.asarray(whole * inside * math.exp(self.epsilon_g) + SMALLEST_DENSITY)
 
     def log_ratio(self, amplitudes: FloatArray, noise: FloatArray | float) -> FloatArray:
-        """Return ln(density of real errors / density of fake errors) at each amplitude; 0 if ε_g = 0."""
+        """Return ln(density if real / density if fake) of each amplitude (error times ‖u‖ plus noise); 0 if ε_g = 0."""
         return np.asarray(np.log(self.real(amplitudes, noise)) - np.log(self.fake(amplitudes, noise)))
 
 
@@ -68,20 +70,20 @@ def _normal(x: FloatArray, mean: float, deviation: FloatArray | float) -> FloatA
 def fit_laws(parts: tuple[ReportParts, ...], epsilon_g: float) -> list[ErrorLaw]:
     """Return an `ErrorLaw` for each report of one person, in the order of the reports.
 
-    The reports are split into blocks by `growing_blocks`. All reports of a block have the same law, fitted to them.
+    The reports are split into spans by `growing_spans`. The reports of a span share one law, fitted to all of them.
     """
     laws: list[ErrorLaw] = []
     guess: ErrorLaw | None = None
-    for block in reversed(growing_blocks(len(parts))):
-        amplitudes = np.concatenate([parts[index].amplitudes for index in block])
-        noise = np.concatenate([np.full(len(parts[index].items), parts[index].noise) for index in block])
+    for span in reversed(growing_spans(len(parts))):
+        amplitudes = np.concatenate([parts[index].amplitudes for index in span])
+        noise = np.concatenate([np.full(len(parts[index].items), parts[index].noise) for index in span])
         guess = fit_law(amplitudes, noise, epsilon_g, guess)
-        laws = [guess] * len(block) + laws
+        laws = [guess] * len(span) + laws
     return laws
 
 
-def growing_blocks(count: int) -> list[range]:
-    """Split `count` rounds into the growing blocks 0, 1–2, 3–8, 9–26, …, because later rounds differ less."""
+def growing_spans(count: int) -> list[range]:
+    """Split `count` rounds into the growing spans 0, 1–2, 3–8, 9–26, …, because later rounds differ less."""
     edges = [0, *(3**power for power in range(count.bit_length()) if 3**power < count), count]
     return [range(low, high) for low, high in pairwise(edges) if low < high]
 
@@ -89,7 +91,8 @@ def growing_blocks(count: int) -> list[range]:
 def fit_law(amplitudes: FloatArray, noise: FloatArray, epsilon_g: float, guess: ErrorLaw | None = None) -> ErrorLaw:
     """Return the `ErrorLaw` under which the amplitudes are most likely.
 
-    `noise` is the standard deviation of the noise in each amplitude. The search starts from `guess`, if it is given.
+    An amplitude is an error times the norm of the user vector, plus noise, and `noise` is the standard deviation of
+    each amplitude's noise. If `guess` is given, the search starts from it.
     """
     stride = -(-len(amplitudes) // MOST_FITTED)
     amplitudes, noise = amplitudes[::stride], noise[::stride]

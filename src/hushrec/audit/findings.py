@@ -6,10 +6,22 @@ from typing import Any
 
 import numpy as np
 
-from hushrec.arrays import FloatArray
-from hushrec.audit.statistics import BoolArray, Interval, auc, auc_interval, mean_interval, rate_at, share_interval
+from hushrec.arrays import BoolArray, FloatArray
+from hushrec.audit.statistics import Interval, auc, auc_interval, mean_interval, rate_at, share_interval
 
-TARGETS = ("existence", "value", "model", "person", "metadata", "integrity", "epsilon")
+EXACT, ERROR_REMOVED = "share_of_ratings_exact", "share_of_error_removed"
+
+# The targets of attacks, each with the metrics by which attacks on it are compared; a larger value is more successful.
+WORST_BY = {
+    "existence": ("auc",),
+    "value": (EXACT, ERROR_REMOVED),  # ERROR_REMOVED for continuous ratings
+    "model": ("mean_abs_cosine",),
+    "person": ("auc",),
+    "metadata": ("auc",),
+    "integrity": ("exposure_at_10",),
+    "epsilon": ("epsilon_ruled_out",),
+}
+TARGETS = tuple(WORST_BY)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,14 +29,14 @@ class Finding:
     """The success of one attack on one protocol by one metric; fields that do not apply are None."""
 
     protocol: str
-    name: str
+    name: str  # name of the attack
     target: str  # what the attack tries to recover, one of `TARGETS`
     metric: str
     value: float
     auc: float | None = None
     tpr_at_1pct_fpr: float | None = None
     interval: Interval | None = None  # 95 % confidence interval of `value`
-    chance: float | None = None  # the value of a guess without the attack
+    chance: float | None = None  # the value for a guess that uses no message
     claim: str  # the privacy claim that the attack tests
 
     def record(self) -> dict[str, Any]:
@@ -40,13 +52,13 @@ class Subject:
     """What all findings about one attack on one protocol have in common. The methods make findings."""
 
     protocol: str
-    name: str
+    name: str  # name of the attack
     target: str
     claim: str
 
     @staticmethod
     def of(attack: Any, protocol: str) -> "Subject":
-        """Return the subject of an attack that has a name, a target and a claim."""
+        """Return what all findings about `attack` share: the protocol, and the attack's name, target and claim."""
         return Subject(protocol, attack.name, attack.target, attack.claim)
 
     def finding(self, metric: str, value: float, **more: Any) -> Finding:
@@ -56,17 +68,17 @@ class Subject:
     def mean(self, metric: str, per_person: FloatArray, chance: Any, *, rng: np.random.Generator) -> Finding:
         """Return a finding about the mean of `per_person`, with its bootstrap confidence interval.
 
-        `chance` is the mean for guesses without the attack.
+        `chance` is the mean for guesses that use no message.
         """
         interval = mean_interval(per_person, rng=rng)
         return self.finding(metric, float(per_person.mean()), interval=interval, chance=float(chance))
 
     def share(self, metric: str, successes: int, trials: int, **more: Any) -> Finding:
-        """Return a finding about a fraction of successes; `more` holds other fields of `Finding`."""
+        """Return a finding with the fraction of successes and its interval; `more` holds other fields of `Finding`."""
         return self.finding(metric, successes / trials, interval=share_interval(successes, trials), **more)
 
     def area(self, scores: FloatArray, labels: BoolArray, metric: str = "auc", *, rng: np.random.Generator) -> Finding:
-        """Return a finding about the AUC of `scores` that should be higher where `labels` is True."""
+        """Return a finding about the AUC of `scores`, which should be higher where `labels` is True."""
         area, rate, interval = auc(scores, labels), rate_at(scores, labels), auc_interval(scores, labels, rng=rng)
         return self.finding(metric, area, auc=area, tpr_at_1pct_fpr=rate, interval=interval, chance=0.5)
 
@@ -83,24 +95,10 @@ class Subject:
         return [self.finding("auc", area, auc=area, tpr_at_1pct_fpr=rate, interval=interval, chance=0.5)]
 
 
-EXACT, ERROR_REMOVED = "share_of_ratings_exact", "share_of_error_removed"
-
-# The metrics by which attacks on a target are compared; a larger value is a more successful attack.
-WORST_BY = {
-    "existence": ("auc",),
-    "value": (EXACT, ERROR_REMOVED),  # ERROR_REMOVED for continuous ratings
-    "model": ("mean_abs_cosine",),
-    "person": ("auc",),
-    "metadata": ("auc",),
-    "integrity": ("exposure_at_10",),
-    "epsilon": ("epsilon_ruled_out",),
-}
-
-
 def worst(findings: list[Finding], protocol: str, target: str) -> Finding | None:
     """Return the finding of the most successful attack on a protocol and target; None if there is no such finding.
 
-    It is the finding with the largest value of the target's metric in `WORST_BY`.
+    It is the finding with the largest value among those whose metric `WORST_BY` lists for the target.
     """
     of_target = [
         one for one in findings if (one.protocol, one.target) == (protocol, target) and one.metric in WORST_BY[target]

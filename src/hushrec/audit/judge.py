@@ -5,13 +5,12 @@ from dataclasses import replace
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from hushrec.arrays import FloatArray, IntArray
+from hushrec.arrays import BoolArray, FloatArray, IntArray
 from hushrec.audit.attacks import Attack
 from hushrec.audit.findings import Finding, Subject
 from hushrec.audit.observation import Observation
 from hushrec.audit.observed_run import Truth
 from hushrec.audit.statistics import (
-    BoolArray,
     KernelRidge,
     auc,
     auc_interval,
@@ -57,20 +56,18 @@ def mean_roc(scores: FloatArray, rated: BoolArray) -> FloatArray:
 def _value(
     subject: Subject, score: ValueScore, guess: FloatArray, truth: Truth, rng: np.random.Generator
 ) -> list[Finding]:
-    """Return a finding on guessed ratings: the fraction of a person's ratings guessed exactly, averaged over people.
+    """Return findings on guessed ratings: the mean of `ValueScore.share` over people.
 
-    On a continuous scale, it is instead the fraction by which the guesses reduce the error of a blind guess
-    (`ValueScore.share`). If the attack guesses only some ratings (`guess` is NaN for the others), a second finding is
-    about those only.
+    If `guess` is NaN for some ratings, a second finding is about the remaining ratings only.
     """
-    reported = truth.rated & ~np.isnan(guess)
-    asked = {score.metric: truth.rated}
-    if reported.any() and not reported[truth.rated].all():
-        asked[score.metric_of_reported] = reported
+    guessed = truth.rated & ~np.isnan(guess)
+    judged = {score.metric: truth.rated}
+    if guessed.any() and not guessed[truth.rated].all():
+        judged[score.metric_of_reported] = guessed
     people = zip(truth.ratings, truth.rated, strict=True)
     chance = np.mean([score.chance(row[rated]) for row, rated in people if rated.any()])
     findings = []
-    for metric, rows in asked.items():
+    for metric, rows in judged.items():
         guesses = zip(guess, truth.ratings, rows, strict=True)
         shares = np.array([score.share(own[row], actual[row]) for own, actual, row in guesses if row.any()])
         findings.append(subject.mean(metric, shares, chance, rng=rng))
@@ -80,8 +77,8 @@ def _value(
 def _model(subject: Subject, guess: FloatArray, truth: Truth, rng: np.random.Generator) -> list[Finding]:
     """Return two findings on guessed user vectors, averaged over people.
 
-    They are the |cosine| of the angle between the guessed and the true vector, and the fraction of items that the top
-    ten of both vectors have in common.
+    The first has the |cosine| of the angle between the guessed and the true vector. The second has the fraction of
+    items that the top ten of both vectors have in common.
     """
     other_people = np.roll(truth.user_vectors, 1, axis=0)
     cosines, blind = (abs_cosines(vectors, truth.user_vectors) for vectors in (guess, other_people))
@@ -111,7 +108,8 @@ def top_items(vectors: FloatArray, truth: Truth) -> IntArray:
 def judge_count(subject: Subject, guess: FloatArray, truth: Truth, rng: np.random.Generator) -> list[Finding]:
     """Return two findings about guessed numbers of ratings: an AUC, and the rank correlation with the true numbers.
 
-    The AUC is that of telling the quarter of people with the most ratings from the quarter with the fewest.
+    The AUC says how well the guesses distinguish the quarter of people with the most ratings from the quarter with the
+    fewest.
     """
     low, high = np.quantile(truth.counts, [0.25, 0.75])
     ends = (truth.counts <= low) | (truth.counts >= high)
@@ -137,8 +135,8 @@ def share_linked(subject: Subject, right: int, scores: FloatArray) -> Finding:
     The finding also has the AUC of true pairs, which are on the diagonal of `scores`, against all other pairs.
     """
     pairs = scores.ravel(), np.eye(len(scores), dtype=bool).ravel()
-    told = {"auc": auc(*pairs), "tpr_at_1pct_fpr": rate_at(*pairs), "chance": 1 / len(scores)}
-    return subject.share("share_linked", right, len(scores), **told)
+    more = {"auc": auc(*pairs), "tpr_at_1pct_fpr": rate_at(*pairs), "chance": 1 / len(scores)}
+    return subject.share("share_linked", right, len(scores), **more)
 
 
 def judge_people(
@@ -146,21 +144,21 @@ def judge_people(
 ) -> list[Finding]:
     """Return findings on how well kernel ridge regression guesses people's attributes, with ten-fold cross-validation.
 
-    `kernel` holds the similarity of all pairs of people, and `attributes` everybody's class by the name of the
-    attribute. The attacker knows the attributes of nine tenths of the people and guesses those of the last tenth.
+    `kernel` holds the similarity of all pairs of people. `attributes` maps the name of an attribute to everybody's
+    class. Each tenth of the people is guessed by an attacker who knows the attributes of the other nine tenths.
     """
     n_people = len(kernel)
     targets = {name: (labels[:, None] == np.unique(labels)).astype(np.float64) for name, labels in attributes.items()}
     scores = {name: np.zeros_like(target) for name, target in targets.items()}
     right = dict.fromkeys(attributes, 0)
-    for asked in folds(n_people, 10, rng=rng):
-        known = np.setdiff1d(np.arange(n_people), asked)
+    for tenth in folds(n_people, 10, rng=rng):
+        known = np.setdiff1d(np.arange(n_people), tenth)
         learned = KernelRidge(kernel, known)
         for name, target in targets.items():
-            found = learned.scores(target[known], asked)
-            right[name] += int((np.argmax(found, axis=1) == np.argmax(target[asked], axis=1)).sum())
+            found = learned.scores(target[known], tenth)
+            right[name] += int((np.argmax(found, axis=1) == np.argmax(target[tenth], axis=1)).sum())
             # Centred, because the shares of the classes differ between folds.
-            scores[name][asked] = found - target[known].mean(axis=0)
+            scores[name][tenth] = found - target[known].mean(axis=0)
     findings = []
     for name in attributes:
         own = replace(subject, name=f"{name} from {subject.name}")
@@ -174,8 +172,8 @@ def _attribute(
     """Return two findings about one attribute: the AUC and the accuracy of the guesses.
 
     `scores` and `targets`, `(n_people, n_classes)`, hold the guesses and the truth (0 or 1), and `right` is the number
-    of correct guesses. With two classes the AUC is that of the second class, otherwise the mean over all classes with
-    at least 20 people. The accuracy's `chance` is that of always guessing the most common class.
+    of correct guesses. With two classes, the AUC is for the second class; otherwise it is the mean over all classes
+    with at least 20 people. The `chance` of the accuracy is the accuracy of always guessing the most common class.
     """
     n_people, n_classes = targets.shape
     judged = range(1, 2) if n_classes == 2 else [k for k in range(n_classes) if targets[:, k].sum() >= 20]

@@ -11,12 +11,12 @@ from dataclasses import replace
 import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
-from hushrec.audit.attacks.marking import MarkingServer, can_mark
 from hushrec.audit.attacks.value import read_reports
 from hushrec.audit.devices import report_of
 from hushrec.audit.findings import Finding, Subject
+from hushrec.audit.marking import MarkingServer, can_mark
 from hushrec.audit.observation import Observation
-from hushrec.audit.rank_one import Trace, take_apart
+from hushrec.audit.rank_one import Trace
 from hushrec.audit.value_scores import ValueScore
 from hushrec.engines.gradient import GradientProblem
 from hushrec.engines.reference import make_client
@@ -32,24 +32,27 @@ Craft = Callable[[Terms, Trace, np.random.Generator], FloatArray]
 
 
 def all_zero(terms: Terms, seen: Trace, rng: np.random.Generator) -> FloatArray:
-    """Return a table of zeros, which devices refuse."""
+    """Return item vectors of zeros, which devices refuse."""
     return np.zeros((terms.n_items, terms.n_factors))
 
 
 def tiny_rows(terms: Terms, seen: Trace, rng: np.random.Generator) -> FloatArray:
-    """Return rows with random directions and nearly the smallest norm that devices accept."""
+    """Return item vectors with random directions and nearly the smallest norm that devices accept."""
     return _unit_rows(rng.standard_normal((terms.n_items, terms.n_factors))) * (SMALLEST_ITEM_NORM * 1.01)
 
 
 def loud_row(terms: Terms, seen: Trace, rng: np.random.Generator) -> FloatArray:
-    """Return zeros except for one row of nearly the largest norm that devices accept; devices refuse the table."""
+    """Return item vectors of zeros, except one of nearly the largest norm that devices accept; devices refuse them."""
     table = np.zeros((terms.n_items, terms.n_factors))
     table[:1] = _unit_rows(rng.standard_normal((1, terms.n_factors))) * LARGEST_ITEM_NORM * 0.99
     return table
 
 
 def orthogonal_rows(terms: Terms, seen: Trace, rng: np.random.Generator) -> FloatArray:
-    """Return unit rows orthogonal to the victim's user vector, as estimated from the reports so far."""
+    """Return item vectors of norm 1 orthogonal to the victim's user vector, as estimated from the reports so far.
+
+    Before the first report, return the result of `tiny_rows`.
+    """
     if seen.direction is None:
         return tiny_rows(terms, seen, rng)
     rows = rng.standard_normal((terms.n_items, terms.n_factors))
@@ -72,10 +75,10 @@ def _unit_rows(rows: FloatArray) -> FloatArray:
 def attack_devices(
     problem: GradientProblem, observation: Observation, victims: IntArray, *, rounds: int, rng: np.random.Generator
 ) -> list[Finding]:
-    """Return one finding per entry of `CRAFTED`: how well a server with such tables recovers the victims' ratings.
+    """Return findings on how well a malicious server recovers the victims' ratings, one per entry of `CRAFTED`.
 
-    The server publishes the tables for `rounds` rounds. The metric is that of `ValueScore`, such as the fraction of
-    ratings that are guessed exactly.
+    An entry is a way to compute malicious item vectors, which the server publishes for `rounds` rounds. The metric is
+    `ValueScore.metric`, such as the fraction of ratings that are guessed exactly.
     """
     score, rounds = ValueScore.on(problem.values, observation.levels), min(rounds, problem.terms.max_rounds)
     findings = []
@@ -94,9 +97,9 @@ def attack_devices(
 def _read(
     craft: Craft, problem: GradientProblem, observation: Observation, user: int, rounds: int, rng: np.random.Generator
 ) -> FloatArray:
-    """Return one victim's ratings as recovered by a server that publishes tables from `craft`, `(n_items,)`.
+    """Return one victim's ratings as recovered by a server that publishes item vectors from `craft`, `(n_items,)`.
 
-    An item without a guess is NaN.
+    An item without a guess is NaN. If the device refuses the item vectors, all items are NaN.
     """
     terms = problem.terms
     device = make_client(replace(problem, seed=problem.seed + 1), user)
@@ -104,18 +107,16 @@ def _read(
     for round_number in range(1, rounds + 1):
         announcement = ItemVectors(terms, round_number, craft(terms, seen, rng))
         try:
-            report = report_of(device, announcement)
+            seen = seen.followed_by(announcement, report_of(device, announcement))
         except RemoteProtocolError:
             return np.full(terms.n_items, np.nan)
-        if report is not None:
-            seen = Trace((*seen.parts, take_apart(announcement, report, seen.direction)))
     return read_reports(seen, observation.protocol, terms, observation.levels)
 
 
 def attack_by_marks(
     problem: GradientProblem, observation: Observation, victims: IntArray, *, rng: np.random.Generator
 ) -> list[Finding]:
-    """Return findings on how well a `MarkingServer` recovers items and ratings; none with too few factors or rounds."""
+    """Return findings on how well a `MarkingServer` recovers items and ratings; none if `can_mark` returns False."""
     if not can_mark(problem.terms):
         return []
     cases, shares, blind = [], [], []
@@ -123,13 +124,12 @@ def attack_by_marks(
     score = ValueScore.on(problem.values, levels)
     for user in victims:
         server = _mark(problem, int(user), rng)
-        asked = ~np.isnan(server.scores)
+        marked = ~np.isnan(server.scores)
         items, ratings = problem.profile(user)
-        rated = np.zeros(problem.n_items, dtype=bool)
-        rated[items] = True
-        cases.append((server.scores[asked], rated[asked]))
-        if asked[items].any() and not problem.model.learns_from_pairs:
-            guess, known = server.ratings(levels)[items], asked[items]
+        rated = np.isin(np.arange(problem.n_items), items)
+        cases.append((server.scores[marked], rated[marked]))
+        if marked[items].any() and not problem.model.learns_from_pairs:
+            guess, known = server.ratings(levels)[items], marked[items]
             exact = np.abs(guess - ratings)[known] < levels.reach  # False for a guess of "not rated" (NaN)
             shares.append(score.share(guess[known], ratings[known]) if levels.continuous else float(np.mean(exact)))
             blind.append(score.chance(ratings[known]))

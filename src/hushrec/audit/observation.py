@@ -5,7 +5,7 @@ holds about a person was sent by that person's device. Only the code that scores
 (`observed_run.Truth`).
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,11 +13,14 @@ import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.audit.error_laws import ErrorLaw, fit_laws
+from hushrec.audit.machines import MachineReading, read_reports
 from hushrec.audit.rank_one import Trace, likely_direction, pooled_direction, trace
 from hushrec.audit.rating_grid import RecoveredRatings, recover_ratings
 from hushrec.audit.rating_levels import WHOLE_STARS, RatingLevels
 from hushrec.audit.sample import SampleEstimates, estimate_sample
 from hushrec.audit.statistics import log_odds
+from hushrec.models.fm import FactorizationMachine
+from hushrec.models.mf import MatrixFactorization
 from hushrec.protocols.gradient.messages import GradientReport, ItemVectors, Terms
 from hushrec.protocols.gradient.protocols import GradientProtocol
 from hushrec.scale import HIGHEST, LOWEST
@@ -32,16 +35,20 @@ class Observation:
     The victims are the people to attack, and the sample is a random sample of people. `reports` and `sample` have one
     tuple per person, with one entry per round.
 
-    The attacker knows the protocol and its budgets, but not the probabilities that a device calibrates from its own
-    number of ratings.
+    `finish_seconds`, `(n_victims, n_rounds)`, is the time that each victim's device needed for each report, or None if
+    it was not measured.
+
+    The attacker knows the protocol and its budgets, but not the selection probabilities that a device calibrates from
+    its own number of ratings.
     """
 
     protocol: GradientProtocol
+    model: MatrixFactorization  # public; under `fm` with the attributes of the items
     announcements: tuple[ItemVectors, ...] = field(repr=False)  # one per round, in order
     reports: tuple[tuple[MaybeReport, ...], ...] = field(repr=False)  # of each victim, in every round
-    sample: tuple[tuple[MaybeReport, ...], ...] = field(repr=False)  # of each sampled person, last rounds
+    sample: tuple[tuple[MaybeReport, ...], ...] = field(repr=False)  # of each person of the sample, in the last rounds
     popularity: FloatArray = field(repr=False)  # (n_items,) fraction of non-victims who rated each item
-    finish_seconds: FloatArray | None = field(default=None, repr=False)  # time for each report, (n_victims, n_rounds)
+    finish_seconds: FloatArray | None = field(default=None, repr=False)
     levels: RatingLevels = WHOLE_STARS  # the ratings that people can give
 
     @property
@@ -91,7 +98,10 @@ class Observation:
 
     @cached_property
     def traces(self) -> tuple[Trace, ...]:
-        """Every victim's reports, each decomposed into the direction of the user vector and one amplitude per item."""
+        """Every victim's reports, each decomposed into the direction of the user vector and one amplitude per item.
+
+        An amplitude is the error of an item times the norm of the user vector, plus noise.
+        """
         return tuple(trace(self.announcements, reports) for reports in self.reports)
 
     @cached_property
@@ -109,11 +119,21 @@ class Observation:
         return tuple(recover_ratings(one, self.protocol, self.terms, laws, self.levels) for one, laws in found)
 
     @cached_property
+    def machine_readings(self) -> tuple[MachineReading, ...]:
+        """Under model `fm`: the ratings, errors and taste of every victim, as `machines.read_reports` recovers them."""
+        model, all_are_rated = self.model, self.protocol.selection is None
+        assert isinstance(model, FactorizationMachine)
+        return tuple(
+            read_reports(model, self.announcements, reports, self.levels, follows_bias=all_are_rated)
+            for reports in self.reports
+        )
+
+    @cached_property
     def _guesses(self) -> dict[Any, FloatArray]:
         return {}
 
     def guessed_by(self, attack: Any) -> FloatArray:
-        """Return `attack.guess(self)`, an array with one row per victim; it is cached, because other attacks use it."""
+        """Return `attack.guess(self)`, an array with one row per victim. The array is cached for further calls."""
         if attack not in self._guesses:
             self._guesses[attack] = attack.guess(self)
         return self._guesses[attack]
@@ -124,14 +144,13 @@ class Observation:
         return estimate_sample(self.announcements, self.sample, self.protocol)
 
     def first_rounds(self, n_rounds: int) -> "Observation":
-        """Return the observation of the first `n_rounds` rounds only, without the sample and the times."""
+        """Return the observation of the first `n_rounds` rounds only, without `sample` and `finish_seconds`."""
         return self._rounds(slice(n_rounds))
 
     def last_rounds(self, n_rounds: int) -> "Observation":
-        """Return the observation of the last `n_rounds` rounds only, without the sample and the times."""
+        """Return the observation of the last `n_rounds` rounds only, without `sample` and `finish_seconds`."""
         return self._rounds(slice(-n_rounds, None))
 
     def _rounds(self, part: slice) -> "Observation":
         reports = tuple(reports[part] for reports in self.reports)
-        announcements = self.announcements[part]
-        return Observation(self.protocol, announcements, reports, (), self.popularity, levels=self.levels)
+        return replace(self, announcements=self.announcements[part], reports=reports, sample=(), finish_seconds=None)

@@ -4,62 +4,43 @@ The attacks need the vectors of the reported items only, not the whole table of 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Protocol
+from dataclasses import replace
 
 import numpy as np
 from scipy.special import expit, logit
 
-from hushrec.arrays import FloatArray, IntArray
+from hushrec.arrays import FloatArray
 from hushrec.audit.rank_one import stacked_direction, trace
 from hushrec.audit.rating_grid import SHARE_REAL, recover_ratings
 from hushrec.audit.rating_levels import RatingLevels
-from hushrec.models.predictor import Arrays
 from hushrec.protocols.gradient.messages import GradientReport, ItemVectors, Terms
 from hushrec.protocols.gradient.protocols import GradientProtocol
+from hushrec.protocols.shown import Reading, ShownReport
 
 STACKED = 10  # number of last reports from which the direction is computed
 SURE = 4.0  # a report counts as scaled down if its factor is this many standard errors below 1
 REFINED = 20  # iterations of the estimate of a factor
 
 
-class ShownReport(Protocol):
-    """A gradient report, and in `arrays["item_vectors"]` the vectors of its items as the server announced them."""
-
-    @property
-    def report(self) -> GradientReport: ...
-
-    @property
-    def arrays(self) -> Arrays: ...
-
-
-@dataclass(frozen=True, eq=False)
-class Reading:
-    """What a server can recover from one device's reports: taste, rated items and ratings."""
-
-    direction: FloatArray = field(repr=False)  # of the user vector, length 1
-    items: IntArray = field(repr=False)  # all reported items, in increasing order
-    beliefs: FloatArray = field(repr=False)  # probability that each of the items is rated
-    ratings: FloatArray = field(repr=False)  # likeliest rating of each item if it is rated, on 1 to 5
-
-
 def read_reports(terms: Terms, protocol: GradientProtocol, own: Sequence[ShownReport], given: FloatArray) -> Reading:
     """Return what a server can recover from the reports of one device.
 
-    `own` holds the device's reports in the order of rounds, at least one. `given` holds the values that a rating can
-    take, mapped to the scale 1 to 5. The direction of the user vector comes from the rank-one attack on the last ten
-    reports. The beliefs and ratings come from the attack `ConsistentRatings` on all reports.
+    `own` holds the device's reports in the order of rounds, at least one, each with the item vectors of its items as
+    the server announced them (`arrays["item_vectors"]`). `given` holds the values that a rating can take, mapped to the
+    scale 1 to 5. In the result, `direction` (the direction of the user vector) comes from the rank-one attack on the
+    last ten reports. `beliefs` (the probability that each reported item is rated) and `ratings` come from
+    `recover_ratings` on all reports.
     """
     items = np.unique(np.concatenate([one.report.items for one in own]))
     terms = replace(terms, n_items=len(items), reports_per_client=None)
     announcements, reports = [], []
     for one in own:
-        places, vectors = np.searchsorted(items, one.report.items), one.arrays["item_vectors"]
+        positions, vectors = np.searchsorted(items, one.report.items), one.arrays["item_vectors"]
         table = np.zeros((len(items), vectors.shape[1]))
-        table[places] = vectors
+        table[positions] = vectors
         announcements.append(ItemVectors(terms, one.report.round_number, table))
         gradients = one.report.gradients / scaling(terms, one.report, vectors)
-        reports.append(GradientReport(one.report.round_number, places, gradients))
+        reports.append(GradientReport(one.report.round_number, positions, gradients))
     found = trace(announcements, reports)
     recovered = recover_ratings(found, protocol, terms, levels=RatingLevels.of(given))
     return Reading(
@@ -73,7 +54,7 @@ def read_reports(terms: Terms, protocol: GradientProtocol, own: Sequence[ShownRe
 def scaling(terms: Terms, report: GradientReport, item_vectors: FloatArray) -> float:
     """Estimate the factor s ≤ 1 by which the device scaled its report down to the joint norm that the server allows.
 
-    The result is 1 for a report that was not scaled. A report of n gradients with K entries is the matrix
+    The result is 1 unless the estimate is clearly smaller. A report of n gradients with K entries is the matrix
 
         G = s (η_t N e uᵀ − η_t V Λ + noise),
 

@@ -1,8 +1,9 @@
 """Evidence about items that were never reported, from how the user vector moves between rounds.
 
 A device learns from all its ratings, and consecutive reports reveal the direction of its user vector before (u) and
-after (u') a step. Recovered ratings give the norms of both vectors, so the step is known up to noise. With the number h
-of ratings and the errors e = r − u·v,
+after (u') a step. Recovered ratings give the norms of both vectors, so the step is known up to noise. Let h be the
+number of ratings, η the step size, N the data weight, Λ the prior precision, and e = r − u·v the error of rating r of
+an item with vector v. Then
 
     h (u' − u (1 − η Λ)) / (η N) − Σ e v over the known ratings  =  Σ x_j (r_j − u·v_j) v_j + noise.
 
@@ -23,13 +24,14 @@ from hushrec.protocols.gradient.messages import ItemVectors
 
 EARLY_ROUNDS = 4  # number of first steps to use
 SURE = 4.0  # log odds above which a rating counts as known
-NORMS = np.linspace(0.5, 5.0, 2251)[:, None]  # candidates for c
+NORMS = np.linspace(0.5, 5.0, 2251)[:, None]  # candidates for the norm c of the user vector
 COARSE = 0.005  # error of an amplitude because of the spacing of the candidates
 NORM_ERROR = 0.0005  # relative error of a norm
 
 
-# The equations y = A x + noise of one step of the user vector; x_j is 1 if item j is rated, else 0. The arrays are
-# y without known ratings, A for mean ratings, its deviation over the possible ratings, and the covariance of the noise.
+# The equations y = A x + noise of one step of the user vector, where x_j is 1 if item j is rated, else 0. The arrays
+# are y, from which known ratings have been subtracted; A, if all unknown ratings are the mean rating; the standard
+# deviation of the entries of A over the possible ratings; and the covariance of the noise.
 Equations = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
 
 
@@ -42,8 +44,8 @@ def evidence_of_steps(
 ) -> FloatArray:
     """Return ln(P(steps | rated) / P(steps | not rated)) of each item, `(n_items,)`; 0 for reported items.
 
-    The steps are those of the user vector between reports. `found` holds the ratings recovered from the reports, and
-    `chances` the prior probability that each item is rated, such as its popularity.
+    A step is the change of the user vector between two reports. `found` holds the ratings recovered from the reports,
+    and `chances` the prior probability that each item is rated, such as its popularity.
     """
     scores = np.zeros(len(chances))
     unknown = np.flatnonzero(np.isnan(found.ratings))
@@ -56,10 +58,11 @@ def evidence_of_steps(
 
 
 def _evidence(steps: list[Equations], chances: FloatArray) -> FloatArray:
-    """Return ln(P(y | x_j = 1) / P(y | x_j = 0)) of each unknown item j, from the equations y = A x + noise.
+    """Return ln(P(y | x_j = 1) / P(y | x_j = 0)) of each item j that was never reported.
 
-    If the residuals of the equations are larger than their covariance predicts, the result is divided by the mean ratio
-    of squared residual to variance.
+    `steps` holds equations y = A x + noise, where x_j is 1 if item j is rated and 0 otherwise. `chances` holds the
+    prior probability of x_j = 1. If the residuals of the equations are larger than their covariance predicts, the
+    result is divided by the mean ratio of squared residual to variance.
     """
     left, pulls, spreads = (np.concatenate(column) for column in list(zip(*steps, strict=True))[:3])
     variance = chances * (1 - chances)
@@ -83,8 +86,8 @@ def _equations(
 ) -> Equations | None:
     """Return the equations y = A x + noise that the step of the user vector between two reports gives.
 
-    `unknown` holds the items that were never reported; x has one entry for each. Return None if the reports are not of
-    consecutive rounds, or if the norm of the user vector in one of them cannot be computed.
+    `unknown` holds the items that were never reported. x has one entry per unknown item: 1 if the item is rated, 0
+    otherwise. Return None if the reports are not of consecutive rounds, or if `norm_of` returns None for a report.
     """
     here, there = norm_of(before, found), norm_of(after, found)
     if after.round_number != before.round_number + 1 or here is None or there is None:
@@ -93,9 +96,8 @@ def _equations(
     terms, table = announcement.terms, announcement.item_vectors.astype(np.float64)
     step_size = terms.step_size(before.round_number)
     known = np.flatnonzero(found.log_odds > SURE)
-    count = (
-        len(known) * len(table) / max(len(table) - len(unknown), 1)
-    )  # h, if rated items are reported as often as all items
+    n_reported = len(table) - len(unknown)
+    count = len(known) * len(table) / max(n_reported, 1)  # h, if rated items are reported as often as all items
     vector = here * before.direction
     step = there * after.direction - vector * (1 - step_size * terms.user_regularization)
     scores = table @ vector
@@ -116,7 +118,7 @@ def norm_of(part: ReportParts, found: RecoveredRatings) -> float | None:
     """Return the norm c of the user vector in one report, computed from the items whose ratings are known.
 
     A known rating r satisfies a = c r − c² û·v, where a is the item's amplitude (error times c) and û·v its score.
-    Return None if the report has no item with a known rating, or if its known ratings contradict each other.
+    Return None if the report has no item with a known rating, or if the known ratings contradict each other.
     """
     known = np.flatnonzero(found.log_odds[part.items] > SURE)
     if len(known) == 0:

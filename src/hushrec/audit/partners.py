@@ -4,11 +4,11 @@ Under `bpr`, the gradient of an unrated item with vector v is −s u, where s = 
 = u / c. Here t is the score û·v' of the item's partner, a *rated* item that is drawn at random in each round. The
 gradient's amplitude along û is −b with b = c s, and reveals
 
-    t = û·v + ln((c − b) / b) / c        with standard deviation noise / (b (c − b)).
+    t = û·v + ln((c − b) / b) / c        with standard deviation τ / (b (c − b)),
 
-This is the score of a random rated item, whether or not that item was ever reported. The norm c is chosen so that these
-scores agree best with the scores of items known to be rated. The scores of many rounds are then modelled as draws from
-a mixture with one component per rated item.
+where τ is the standard deviation of the amplitude's noise. This t is the score of a random rated item, whether or not
+that item was ever reported. The norm c is chosen so that these scores agree best with the scores of items known to be
+rated. The scores of many rounds are then modelled as draws from a mixture with one component per rated item.
 """
 
 import math
@@ -17,15 +17,14 @@ import numpy as np
 from scipy.ndimage import gaussian_filter1d
 from scipy.sparse import csr_array
 
-from hushrec.arrays import FloatArray, IntArray
+from hushrec.arrays import BoolArray, FloatArray, IntArray
 from hushrec.audit.rank_one import ReportParts, Trace
-from hushrec.audit.statistics import BoolArray
 from hushrec.protocols.gradient.messages import ItemVectors
 
 SURE = 3.0  # evidence, in nats, above which an item counts as known to be rated
 OUTLIERS = 0.05  # density of scores that no item explains
 REACH = 5.0  # number of deviations within which an item can explain a score
-STEPS = 30  # iterations of expectation maximization
+STEPS = 30  # number of iterations of expectation maximization
 IMPOSSIBLE = -100.0  # log density of an amplitude that a norm cannot explain
 SEARCH = ((4e-3, np.arange(250)), (5e-4, np.arange(-8, 9)), (6e-5, np.arange(-8, 9)))  # grids of ln c: step, multiples
 
@@ -35,8 +34,9 @@ def evidence_of_partners(
 ) -> FloatArray:
     """Return the log-likelihood ratio that each item is rated, from the scores of partners; 0 for reported items.
 
-    `log_odds` is the evidence from the reported gradients themselves that each item is rated, and `reported` says which
-    items were reported. Both arrays and the result have the shape `(n_items,)`.
+    Model `bpr` learns from pairs of a rated and an unrated item; the rated item is the partner. `log_odds` is the
+    evidence from the reported gradients themselves that each item is rated, and `reported` says which items were
+    reported. Both arrays and the result have the shape `(n_items,)`.
     """
     evidence = np.zeros(len(log_odds))
     known, unknown = np.flatnonzero(log_odds > SURE), np.flatnonzero(~reported)
@@ -57,8 +57,10 @@ def evidence_of_partners(
 def partner_scores(part: ReportParts, norms: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return the score of the rated partner of each unrated item in one report, and its standard deviation.
 
-    Unrated items have negative amplitudes. `norms`, `(n_norms, 1)`, holds candidates for the norm of the user vector.
-    Both results have the shape `(n_norms, n_negative)`; NaN if the norm is too small to explain the amplitude.
+    Model `bpr` learns from pairs of a rated and an unrated item. An item counts as unrated if its amplitude, the
+    component of its gradient along the user vector, is clearly negative. `norms`, `(n_norms, 1)`, holds candidates for
+    the norm of the user vector. Both results have the shape `(n_norms, n_unrated)`, and are NaN if the norm is too
+    small to explain the amplitude.
     """
     negative = part.amplitudes < -REACH * part.noise
     size = -part.amplitudes[negative]
@@ -69,9 +71,10 @@ def partner_scores(part: ReportParts, norms: FloatArray) -> tuple[FloatArray, Fl
 def likeliest_norm(part: ReportParts, scores: FloatArray, known: IntArray, share: float) -> float | None:
     """Return the norm of the user vector under which the scores of partners are most likely; None if noise hides them.
 
-    `scores` holds the scores of all items, and `known` the items that are known to be rated. A partner's score is
-    modelled as the score of a random known item with probability `share`, otherwise as that of a random item. The
-    search uses a coarse grid of norms and a smooth density first, then finer ones.
+    The partners are the rated items in the pairs of model `bpr`. `scores` holds the scores of all items, and `known`
+    the items that are known to be rated. A partner's score is modelled as the score of a random known item with
+    probability `share`, otherwise as the score of a random item. The search uses a coarse grid of norms and a smooth
+    density first, then finer ones.
     """
     largest = float(np.abs(part.amplitudes).max())
     deviation = partner_scores(part, 1.5 * np.array([[largest]]))[1]
@@ -96,17 +99,17 @@ def _smooth(scores: FloatArray, edges: FloatArray) -> FloatArray:
     return np.asarray(gaussian_filter1d(heights, 2.0, mode="constant"))
 
 
-Explained = tuple[FloatArray, IntArray, IntArray]  # candidates for the partners in one report, as from `_explained`
+Explained = tuple[FloatArray, IntArray, IntArray]  # candidates for the partners in one report: see `_explained`
 
 
 def _explained(part: ReportParts, scores: FloatArray, known: IntArray, possible: IntArray, share: float) -> Explained:
     """Return which items of `possible` may be the partner (rated item of the pair) of each unrated item in one report.
 
     A candidate is an item of `possible` whose score is close to the partner's estimated score. The first two arrays
-    list the candidates of the first unrated item, then those of the second, and so on. They hold the density of the
-    partner's estimated score if the candidate is the partner, and the candidate's index in `possible`. The third array
-    has the number of candidates of each unrated item. Unrated items whose partner's score cannot be estimated are left
-    out. All three arrays are empty if noise hides the norm of the user vector. The other arguments are those of
+    list the candidates of the first unrated item, then the candidates of the second, and so on. They hold the density
+    of the partner's estimated score if the candidate is the partner, and the candidate's index in `possible`. The third
+    array has the number of candidates of each unrated item. Unrated items whose partner's score cannot be estimated are
+    left out. All three arrays are empty if noise hides the norm of the user vector. The other arguments are those of
     `likeliest_norm`.
     """
     norm = likeliest_norm(part, scores, known, share)

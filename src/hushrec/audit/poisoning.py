@@ -8,6 +8,7 @@ import numpy as np
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.audit.devices import report_of
 from hushrec.audit.findings import Finding, Subject
+from hushrec.audit.judge import TOP
 from hushrec.client import Client
 from hushrec.engines.gradient import GradientEngine, GradientProblem
 from hushrec.engines.reference import make_client
@@ -21,16 +22,15 @@ from hushrec.server import Server
 SHARES = (0.01, 0.02, 0.05, 0.1)
 ROUNDS, PATIENT_ROUNDS = 5, 20  # rounds with promoters, under the default bound and under a tight one
 PEOPLE = 100  # devices of the rounds with promoters
-TOP = 10  # length of the recommendation lists
-GOAL = 3.0  # norm that promoters aim at, in multiples of the longest item vector
+GOAL = 3.0  # norm to which promoters move the item's vector, in multiples of the longest item vector
 
 
 @dataclass(frozen=True, eq=False)
 class Promoter:
     """A malicious device that moves the vector of item `target` in a `direction` that people like, to rank it first.
 
-    Its gradients are not longer than the server's norm bound (`bound`). The vector that it aims at is at most a few
-    times (`GOAL`) as long as the longest item vector, so that honest devices still accept the table.
+    Its gradients are not longer than the server's norm bound (`bound`). It moves the vector to at most `GOAL` times the
+    length of the longest item vector, so that honest devices still accept the table.
     """
 
     target: int
@@ -49,7 +49,7 @@ class Promoter:
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """A trained model, and the people who take part in a few more rounds, some of them as promoters of an item."""
+    """A trained model, and the people who take part in a few further rounds; some of them promote an item."""
 
     problem: GradientProblem
     user_vectors: FloatArray  # after the training
@@ -86,10 +86,10 @@ def attack_integrity(problem: GradientProblem, engine: GradientEngine, *, rng: n
 
 
 def exposure(stage: Stage, share: float, bound: float, rounds: int) -> tuple[int, int]:
-    """Return the number of honest people who get the item recommended, and the number of all honest people.
+    """Return the number of honest people who get the promoted item recommended, and the number of all honest people.
 
     The item is recommended if it is in a person's top ten after `rounds` further rounds. `share` is the fraction of
-    promoters among all people, `bound` the largest gradient norm that the server accepts.
+    promoters (malicious devices) among all people, `bound` the largest gradient norm that the server accepts.
     """
     n_promoters = round(share * len(stage.people))
     liars, honest = np.split(stage.people, [n_promoters])
@@ -112,7 +112,6 @@ def exposure(stage: Stage, share: float, bound: float, rounds: int) -> tuple[int
 
 
 def _recommended(device: Client, side: GradientServer, stage: Stage) -> IntArray:
-    """Return the ten items that a device recommends, by its user vector and the item vectors of the server (`side`)."""
     rows = stage.problem.model.item_rows(side.item_vectors)
     return device.recommend(stage.problem.model.predict(device.private_state()["user_vector"], rows), TOP)
 

@@ -35,13 +35,17 @@ class ReportParts:
 
     @property
     def strength(self) -> float:
-        """The first singular value of the report's gradients; a larger value means a more precise direction."""
+        """The norm of all amplitudes (errors times ‖u‖); a larger value means a more precise direction."""
         return float(np.sqrt(self.amplitudes @ self.amplitudes)) + 1e-12
 
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """All reports of one person, each decomposed into a direction and one amplitude per item, with consistent signs."""
+    """All reports of one person, each decomposed into a direction and one amplitude per item, with consistent signs.
+
+    The direction is the unit vector along the user vector. An amplitude is the error of an item times the norm of the
+    user vector, plus noise.
+    """
 
     parts: tuple[ReportParts, ...] = field(repr=False)
 
@@ -50,34 +54,37 @@ class Trace:
         """The direction of the user vector after the last report, as a unit vector; None without reports.
 
         It is the mean of the last few reports' directions, weighted by their precision. A single report would not
-        suffice: if its errors are small compared with the noise, its direction is random. The sign of the next
-        direction is chosen to agree with this one, so that all later signs would be random too.
+        suffice: its direction is random if its errors are small compared with the noise. All later signs would then be
+        random too, because the sign of each direction is chosen to agree with this mean.
         """
         if not self.parts:
             return None
         mean = sum(part.direction * (part.strength / part.noise) ** 2 for part in self.parts[-RECENT:])
         return np.asarray(mean / np.linalg.norm(mean))
 
+    def followed_by(self, announcement: ItemVectors, report: GradientReport | None) -> "Trace":
+        """Return the trace with one more report on an announcement; None is an empty report, which changes nothing."""
+        return self if report is None else Trace((*self.parts, take_apart(announcement, report, self.direction)))
+
 
 def trace(announcements: Sequence[ItemVectors], reports: Sequence[GradientReport | None]) -> Trace:
-    """Return the decomposed reports of one person, in the order of rounds, without the empty ones.
+    """Return one person's reports in the order of rounds, without the empty ones, each decomposed by `take_apart`.
 
-    The sign of a singular vector is arbitrary. User vectors start with positive entries, so the first direction is
-    chosen to have a positive sum. Each later direction is chosen to have a positive scalar product with the mean of the
-    directions before it.
+    The direction of the user vector in a report is a singular vector, whose sign is arbitrary. User vectors start with
+    positive entries, so the sign of the first direction is chosen to make the sum of its entries positive. The sign of
+    each later direction is chosen to make its scalar product with the mean of the last few directions positive.
     """
     seen = Trace(())
     for announcement, report in zip(announcements, reports, strict=True):
-        if report is not None:
-            seen = Trace((*seen.parts, take_apart(announcement, report, seen.direction)))
+        seen = seen.followed_by(announcement, report)
     return seen
 
 
 def take_apart(announcement: ItemVectors, report: GradientReport, towards: FloatArray | None) -> ReportParts:
     """Return the decomposition of one report into the direction û of the user vector and one amplitude per item.
 
-    The sign of û is chosen so that its scalar product with `towards` is positive or, if `towards` is None, so that its
-    entries have a positive sum.
+    An amplitude is the error of an item times the norm of the user vector, plus noise. The sign of û is chosen so that
+    its scalar product with `towards` is positive or, if `towards` is None, so that its entries have a positive sum.
     """
     vectors = announcement.item_vectors[report.items].astype(np.float64)
     scaled, noise = without_prior(announcement, report)
@@ -132,16 +139,16 @@ def stacked_direction(parts: Sequence[ReportParts]) -> FloatArray:
     return direction if direction @ parts[-1].direction >= 0 else -direction
 
 
-def likely_direction(table: FloatArray, known: FloatArray) -> FloatArray:
-    """Return the least-squares solution x of table @ x = known, scaled to a unit vector."""
-    found = np.linalg.lstsq(table, known, rcond=None)[0]
+def likely_direction(table: FloatArray, scores: FloatArray) -> FloatArray:
+    """Return the least-squares solution x of `table @ x = scores`, scaled to a unit vector."""
+    found = np.linalg.lstsq(table, scores, rcond=None)[0]
     return np.asarray(found / (np.linalg.norm(found) + 1e-300))
 
 
 def pooled_direction(
     announcements: Sequence[ItemVectors], reports: Sequence[GradientReport | None], public: FloatArray
 ) -> FloatArray:
-    """Return one direction fitted to the gradients of many reports, for noise that hides it in a single report.
+    """Return one direction fitted to the gradients of many reports, for use if noise hides it in each single report.
 
     While the user vector moves little, the gradients X = a ûᵀ + noise of all rounds are almost parallel. Let the
     amplitudes a have variance A², the noise variance τ², and let û be close to the direction w = `public`. The most
@@ -149,8 +156,8 @@ def pooled_direction(
 
         Σ XᵀX / τ² · A² / (A² + τ²) / 2 + κ w wᵀ.
 
-    A² is estimated by the mean square of the reports minus that of their noise. κ is the precision with which w
-    predicts û.
+    A² is estimated by the mean square of the reports minus the mean square of their noise. κ is the precision with
+    which w predicts û.
     """
     sent = zip(announcements, reports, strict=True)
     seen = [without_prior(announcement, report) for announcement, report in sent if report is not None]

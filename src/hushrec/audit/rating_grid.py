@@ -5,11 +5,10 @@ v, the rating is
 
     r = a / c + c û·v,        where c = ‖u‖ is the only unknown.
 
-It must be one of the levels that people can give (such as 1, …, 5 stars), *and* the same whenever the item is reported.
-With a wrong c, ratings fall between levels. A fake error gives a different rating in each round. `recover_ratings`
-finds the c of every round and compares, for each item, the hypothesis "fake" with "rated" at each level. If all
-reported items are rated, two reports suffice (`two_report_norms`). On a continuous scale, c follows from the agreement
-between rounds.
+The rating must be one of the levels that people can give (such as 1, …, 5 stars), *and* equal in all reports. With a
+wrong c, ratings fall between levels. A fake error gives a different rating in each round. `recover_ratings` finds the c
+of every round and compares, for each item, the hypothesis "fake" with "rated" at each level. If all reported items are
+rated, two reports suffice (`two_report_norms`). On a continuous scale, c follows from the agreement between rounds.
 """
 
 import math
@@ -26,8 +25,8 @@ from hushrec.protocols.gradient.messages import Terms
 from hushrec.protocols.gradient.protocols import GradientProtocol
 
 SHARE_REAL = 0.05  # prior fraction of rated items, about h / m
-SEARCH_ROUNDS = 20  # number of last reports in which the first c is searched
-FLOOR = 0.005  # deviation of a recovered rating besides that of the noise: rounding, the spacing of candidates for c
+SEARCH_ROUNDS = 20  # number of last reports from which the first c is estimated
+FLOOR = 0.005  # standard deviation of a recovered rating due to rounding and the spacing of the candidates for c
 USUAL_NORM = 2.0  # typical norm of a user vector
 BLUR = 0.1  # scale of Laplace noise above which levels do not help to find c
 CERTAIN = 50.0  # log odds of an item that would not be reported if it were not rated
@@ -38,11 +37,15 @@ OUTLIERS = 0.05  # fraction of rounds whose c may be wrong
 
 @dataclass(frozen=True, eq=False)
 class RecoveredRatings:
-    """The ratings recovered from one person's reports; an item never reported has log odds 0 and rating NaN."""
+    """The ratings recovered from one person's reports; an item never reported has log odds 0 and rating NaN.
+
+    `norms` has the norm ‖u‖ of the user vector in each report. If all rated items are reported, the last report has
+    none.
+    """
 
     log_odds: FloatArray = field(repr=False)  # (n_items,) evidence that the item is rated, in nats
     ratings: FloatArray = field(repr=False)  # (n_items,) likeliest rating if rated, NaN if never reported
-    norms: FloatArray = field(repr=False)  # norm ‖u‖ of the user vector in each report
+    norms: FloatArray = field(repr=False)
 
 
 def recover_ratings(
@@ -54,7 +57,7 @@ def recover_ratings(
 ) -> RecoveredRatings:
     """Return which items one person has rated, and how, from all reports of the person.
 
-    `laws` holds the error distributions of each report. By default they are fitted to the reports.
+    `laws` holds the distributions of errors in each report. By default they are fitted to the reports.
     """
     if not trace.parts:
         return RecoveredRatings(np.zeros(terms.n_items), np.full(terms.n_items, np.nan), np.empty(0))
@@ -78,7 +81,10 @@ def recover_ratings(
 
 
 def _likely_norm(parts: tuple[ReportParts, ...], laws: list[ErrorLaw], mean_rating: float) -> float:
-    """Return a rough norm ‖u‖ with which the mean prediction is `mean_rating`; precise reports have more weight."""
+    """Estimate the norm ‖u‖ of the user vector roughly, so that the mean prediction is `mean_rating`.
+
+    Precise reports have more weight.
+    """
     sure = [(part.strength / part.noise) ** 2 for part in parts]
     mean_score = abs(float(np.average([usual(part.scores) for part in parts], weights=sure)))
     if mean_score > 0.05:
@@ -88,9 +94,9 @@ def _likely_norm(parts: tuple[ReportParts, ...], laws: list[ErrorLaw], mean_rati
 
 @dataclass(frozen=True, eq=False)
 class Pass:
-    """The result of one pass over all reports of a person, which estimates the norm of the user vector in each."""
+    """The result of one pass over all reports of a person; a pass estimates the norm of the user vector per report."""
 
-    evidence: FloatArray  # (n_items, n_levels), log-likelihood ratio of "it has this rating" to "its errors are fake"
+    evidence: FloatArray  # log-likelihood ratio of "rated at this level" to "fake errors", (n_items, n_levels)
     norms: FloatArray  # ‖u‖ in each report
     trust: float  # the probability that the norm from which the first pass started is right
     log_likelihood: float  # how well the norms explain all amplitudes; of several passes, the largest is used
@@ -102,14 +108,14 @@ def _search_norm(
     """Return candidates for the norm ‖u‖ of the user vector, each with its probability, the best first.
 
     With a good candidate, the recovered ratings of most items are close to `levels`, the ratings that people can give.
-    The search covers a factor of 1.8 on both sides of `_likely_norm`. If the best candidate stands out, it is the only
-    one. Otherwise there are up to `CANDIDATES`.
+    The search covers a factor of 1.8 on both sides of `_likely_norm`. The result has a single candidate if its
+    probability exceeds `SURE`, otherwise `CANDIDATES` candidates.
     """
     candidates = _likely_norm(parts, laws, levels.mean) * np.exp(np.arange(-0.6, 0.6, 0.0025))
     total = np.zeros(len(candidates))
     for part, law in zip(parts, laws, strict=True):
         chances = np.broadcast_to(levels.shares, (len(part.items), len(levels)))
-        hits, _ = _grid_density(part, levels, candidates, chances)
+        hits = _nearest_density(part, levels, candidates, chances)
         total += np.log(SHARE_REAL * hits + (1 - SHARE_REAL) * law.fake(part.amplitudes, part.noise)).sum(axis=1)
     found = []
     for _ in range(CANDIDATES):
@@ -154,57 +160,64 @@ def _run_pass(
         chances /= 1 + chances.sum(axis=1, keepdims=True)
         fake = law.fake(part.amplitudes, part.noise)
         candidates = center * np.exp(offsets)
-        hits, _ = _grid_density(part, levels, candidates, chances)
+        hits = _nearest_density(part, levels, candidates, chances)
         unsure = (1 - chances.sum(axis=1) + OUTLIERS) * fake
         cost = (offsets / 0.02) ** 2 / 2 if chained else 0.0
         height = np.log(hits + unsure).sum(axis=1) - cost
         center = float(candidates[np.argmax(height)])
         total += float(height.max())
         found[index] = center
-        _, exact = _grid_density(part, levels, np.array([center]), chances)
+        exact = _level_density(part, levels, center)
         real = trust * (1 - OUTLIERS) * exact + (1 - trust + OUTLIERS) * law.real(part.amplitudes, part.noise)[:, None]
         fresh[part.items] += np.log(real / fake[:, None])
     return Pass(fresh, found, trust, total)
 
 
-def _grid_density(
-    part: ReportParts, levels: RatingLevels, norms: FloatArray, chances: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Return the density of each amplitude (error times norm) of a report if its item is rated, in two forms.
+def _nearest_density(part: ReportParts, levels: RatingLevels, norms: FloatArray, chances: FloatArray) -> FloatArray:
+    """Return the prior probability of each item's likeliest level, times the density of its amplitude at this level.
 
-    `norms` holds candidates for the norm of the user vector. `chances`, `(n_items, n_levels)`, holds the probability of
-    each level (value that a rating can take). The items are those of the report.
-
-    The first result, `(n_norms, n_items)`, has the density for one level, times the probability of this level. The
-    level is the one nearest to the rating that follows from the amplitude and the norm. The second result, `(n_items,
-    n_levels)`, has the density for every level, not multiplied by a probability, for the first of the norms.
+    The result is `(n_norms, n_items)`, for the items of the report, and for candidates `norms` of the norm of the user
+    vector. The likeliest level is the one nearest to the rating that follows from amplitude and norm. `chances`,
+    `(n_items, n_levels)`, holds the prior probabilities.
     """
     c = norms[:, None]
     ratings = part.amplitudes / c + c * part.scores
-    spread = _spread(part, c, levels.coarseness)
     nearest = levels.indices(ratings)
-    weights = np.take_along_axis(chances, nearest.T, axis=1).T
-    density = np.exp(-(((ratings - levels.values[nearest]) / spread) ** 2) / 2) / (spread * c * np.sqrt(2 * np.pi))
-    distance = (ratings[0][:, None] - levels.values) / spread[0][:, None]
-    each = np.exp(-(distance**2) / 2) / (spread[0][:, None] * norms[0] * np.sqrt(2 * np.pi))
-    return weights * density, each
+    density = _density(ratings - levels.values[nearest], _spread(part, c, levels.coarseness), c)
+    return np.asarray(np.take_along_axis(chances, nearest.T, axis=1).T * density)
 
 
-def _spread(part: ReportParts, c: FloatArray, coarseness: float) -> FloatArray:
-    """Return the standard deviation of each rating recovered with norm `c`, due to noise and the scale's coarseness."""
-    own = (part.noise / c) ** 2 + (c * part.noise * part.item_norms / part.strength) ** 2 + FLOOR**2
+def _level_density(part: ReportParts, levels: RatingLevels, norm: float) -> FloatArray:
+    """Return the density of each item's amplitude in a report for every level of its rating, `(n_items, n_levels)`."""
+    ratings = part.amplitudes / norm + norm * part.scores
+    spread = _spread(part, norm, levels.coarseness)
+    return _density(ratings[:, None] - levels.values, spread[:, None], norm)
+
+
+def _density(misses: FloatArray, spread: FloatArray, norm: FloatArray | float) -> FloatArray:
+    """Return the probability density of amplitudes under assumed levels of the ratings.
+
+    `misses` holds the recovered ratings minus the assumed levels, and `spread` the standard deviations of these
+    differences. `norm` is the norm of the user vector.
+    """
+    return np.asarray(np.exp(-((misses / spread) ** 2) / 2) / (spread * norm * np.sqrt(2 * np.pi)))
+
+
+def _spread(part: ReportParts, norm: FloatArray | float, coarseness: float) -> FloatArray:
+    """Return the standard deviation of each rating recovered with this norm, due to noise and the coarse scale."""
+    own = (part.noise / norm) ** 2 + (norm * part.noise * part.item_norms / part.strength) ** 2 + FLOOR**2
     return np.asarray(np.sqrt(own + coarseness**2))
 
 
 def two_report_norms(trace: Trace, terms: Terms) -> tuple[FloatArray, FloatArray]:
     """Return the norm ‖u‖ of the user vector in every report but the last, and a weight for each.
 
-    A more precise norm has a larger weight.
+    A more precise norm has a larger weight. All rated items must be reported.
 
-    All rated items must be reported. A device's vector then becomes u' = u (1 − η Λ) + η N mean(e v). With x = ‖u‖² and
-    amplitudes a = e ‖u‖, u' is parallel to x û (1 − η Λ) + η N mean(a v). Least squares gives x, as in the attack on
-    two consecutive reports of [Chai2021]. The result is exact if û turns by much more than its error, as in early
-    rounds but not in late ones.
+    With errors e, item vectors v, step size η, data weight N and prior precision Λ, the user vector u becomes
+    u' = u (1 − η Λ) + η N mean(e v). With û = u / ‖u‖, x = ‖u‖² and amplitudes a = e ‖u‖, u' is parallel to
+    x û (1 − η Λ) + η N mean(a v). Least squares gives x, as in the attack on two consecutive reports of [Chai2021]. The
+    result is precise if û turns by much more than its error, as in early rounds but not in late ones.
     """
     norms, weights = [], []
     for part, following in zip(trace.parts, trace.parts[1:], strict=False):
@@ -224,8 +237,8 @@ def _across(vector: FloatArray, direction: FloatArray) -> FloatArray:
 def _recover_unhidden(trace: Trace, terms: Terms) -> RecoveredRatings:
     """Return the recovered ratings under a protocol without selection, in which every reported item is rated.
 
-    The rating of an item is the weighted median over rounds of a / c + c û·v, where a is its amplitude, v its vector, û
-    the direction of the user vector, and c the norm from `two_report_norms`.
+    The rating of an item is the weighted median over rounds of a / c + c û·v, where c is the norm of the user vector
+    from `two_report_norms`, û its direction, a the amplitude of the item (error times c), and v the item vector.
     """
     norms, weights = two_report_norms(trace, terms)
     log_odds, ratings = np.zeros(terms.n_items), np.full(terms.n_items, np.nan)
@@ -242,9 +255,10 @@ def ratings_of_report(part: ReportParts, levels: RatingLevels = WHOLE_STARS, noi
     `noise` is the scale of the Laplace noise that the device added to its ratings. The result is not rounded to levels.
 
     The unknown norm c = ‖u‖ of the user vector must give the mean rating r̄ that people are expected to give: mean(a) /
-    c + c mean(û·v) = r̄, where a are the amplitudes. This equation has two roots. If noise does not hide the levels, c
-    is the value within a factor of 1.8 of either root that brings the ratings closest to `levels`. Otherwise c is the
-    root closer to the typical norm `USUAL_NORM`.
+    c + c mean(û·v) = r̄, where a are the amplitudes (errors times c), û is the direction of the user vector, and v are
+    the item vectors. This equation has two roots. On a continuous scale, or if the Laplace noise hides the levels, c is
+    the root closer to the typical norm `USUAL_NORM`. Otherwise c is the value within a factor of 1.8 of either root
+    that brings the ratings closest to `levels`.
     """
     mean_rating = levels.mean
     mean_amplitude, mean_score = usual(part.amplitudes), usual(part.scores)

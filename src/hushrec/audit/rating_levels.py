@@ -78,7 +78,7 @@ class RatingLevels:
 
     @property
     def reach(self) -> float:
-        """Half the smallest distance between two levels; a guess that is closer than this to a rating is exact."""
+        """Half the smallest distance between two levels; a guess closer than this to a rating counts as exact."""
         return float(np.diff(self.values).min()) / 2
 
     def nearest(self, ratings: FloatArray) -> FloatArray:

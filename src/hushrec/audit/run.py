@@ -1,15 +1,23 @@
 """The audit of the gradient protocols: `audit` runs every attack on each chosen protocol."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from hushrec.arrays import IntArray
 from hushrec.audit.attacks import Attack
-from hushrec.audit.attacks.combined import EXISTENCE
-from hushrec.audit.attacks.existence import ConsistentRatings, OppositeDirections, PartnersOfPairs, SelectionAverage
+from hushrec.audit.attacks.combined import EXISTENCE, WithPopularity
+from hushrec.audit.attacks.existence import (
+    ConsistentRatings,
+    OppositeDirections,
+    PartnersOfPairs,
+    Popularity,
+    SelectionAverage,
+)
 from hushrec.audit.attacks.linkage import LinkEnrolments, LinkRounds
+from hushrec.audit.attacks.machines import MACHINES
 from hushrec.audit.attacks.metadata import METADATA, FinishTiming
 from hushrec.audit.attacks.person import PersonFromReports
 from hushrec.audit.attacks.taste import MODEL
@@ -27,30 +35,34 @@ from hushrec.audit.rating_levels import RatingLevels
 from hushrec.audit.selection_rounds import selection_curve
 from hushrec.audit.statistics import mean_auc
 from hushrec.data.ratings import Ratings
+from hushrec.engines.gradient import GradientProblem
 from hushrec.errors import ParameterError
 from hushrec.plugins import plugins
 from hushrec.protocols import PROTOCOLS, find_protocol, protocols_of
 from hushrec.simulation.run import task_problem
 from hushrec.simulation.settings import Settings
 
-Progress = Callable[[str, str, int, int], None]  # called with the protocol, the step's name, its number, and all
-# What an audit needs for one column of its table: the data, the settings, how many people to attack, their known
-# attributes and a clock. The outcome is a list of findings, and entries of the record besides them.
+# An audit prints a table with one column per audited run. `Progress` is called with the name of a column, the name of a
+# step, the number of the step, and the number of all steps.
+Progress = Callable[[str, str, int, int], None]
+# The input for one column: the data, the settings of the run, the number of people to attack, the known attributes of
+# all people, and a function that returns the time in seconds.
 Column = tuple[Ratings, Settings, int, People | None, Clock | None]
-Outcome = tuple[list[Finding], dict[str, Any]]
+Outcome = tuple[list[Finding], dict[str, Any]]  # the findings about one run, and other results of the run by name
 ColumnAttack = Callable[..., Outcome]  # called with a `Column` and, optionally, a `Progress`
 
 STEPS = 6
 FEWEST = 4  # smallest number of people to attack, because quarters of them are compared
-USUAL = 100  # number of people to attack by default, if there are twice as many
-MALICIOUS_ROUNDS = 30  # rounds of a malicious server under a protocol with selection; otherwise two suffice
+USUAL = 100  # number of people to attack by default, if the data has at least 200 people
+MALICIOUS_ROUNDS = 30  # rounds of a malicious server under a protocol with selection; without selection, two suffice
 SAMPLE = 1000  # largest number of people in the random sample from which attacks learn
 TIMED_ROUNDS = 20  # rounds in which the time of reports is measured
 RETURNED_ROUNDS = 20  # rounds of people who left and came back
-AUDITED = ("mf", "bpr")  # models that this module audits
-READ = (*AUDITED, "fm")  # models with attacks on their gradients; `machines` audits fm
-TOLD_BY: tuple[Attack, ...] = (SelectionAverage(), ConsistentRatings(), OppositeDirections(), PartnersOfPairs())
-ROC_OF = (
+ATTACKED = ("mf", "bpr", "fm")  # models with attacks on their gradients
+QUICK: tuple[Attack, ...] = (Popularity(), SelectionAverage(), WithPopularity(ConsistentRatings()), *VALUE, *MODEL)
+# Attacks whose scores also guess the coins of canaries.
+COIN_ATTACKS: tuple[Attack, ...] = (SelectionAverage(), ConsistentRatings(), OppositeDirections(), PartnersOfPairs())
+ROC_OF = (  # names of the attacks whose ROC curves are plotted
     "popularity",
     "selection average",
     "error likelihood",
@@ -74,16 +86,13 @@ class Audit:
     def protocols(self) -> list[str]:
         return list(dict.fromkeys(finding.protocol for finding in self.findings))
 
-    def worst(self, protocol: str, target: str) -> Finding | None:
-        return worst(self.findings, protocol, target)
-
     def record(self) -> dict[str, Any]:
         """Return the audit as a dictionary for JSON, including the most successful attack on each target."""
         table = {
             protocol: {
                 target: None if found is None else {"name": found.name, "metric": found.metric, "value": found.value}
                 for target in TARGETS
-                for found in [self.worst(protocol, target)]
+                for found in [worst(self.findings, protocol, target)]
             }
             for protocol in self.protocols
         }
@@ -92,32 +101,33 @@ class Audit:
 
 
 def audit(ratings: Ratings, settings: list[Settings], **arguments: Any) -> Audit:
-    """Attack every protocol of `settings`, which has one entry per protocol, and return all findings.
+    """Attack a run with each of `settings`, which has one entry per gradient protocol; return the findings and curves.
 
     `arguments` are the keyword arguments of `attack_columns`.
     """
-    factors = settings[0].options["factors"]
+    first = settings[0]
+    factors = first.options["factors"]
     if factors < 2:
         raise ParameterError(
             f"factors must be at least 2 in an audit, got {factors}: attacks recover directions of vectors. Use more."
         )
     n_people = min(len(task_problem(chosen.make_task(ratings), chosen).active_users) for chosen in settings)
-    n_victims, outcomes = attack_columns(attack_run, ratings, settings, n_people, **arguments)
-    findings = [finding for found, _ in outcomes for finding in found]
-    columns = {chosen.protocol: chosen for chosen in settings}
-    curves = {label: drawn for label, (_, drawn) in zip(columns, outcomes, strict=True)}
-    shape = {name: settings[0].options[name] for name in ("rounds", "factors")}
-    return Audit(findings, curves, {**describe(ratings, columns, n_victims), **shape})
+    attack = attack_machines if first.model == "fm" else attack_run
+    labels = [chosen.protocol for chosen in settings]
+    findings, curves, about = attack_columns(attack, ratings, settings, labels, n_people, **arguments)
+    shape = {name: first.options[name] for name in ("rounds", "factors")}
+    return Audit(findings, {label: drawn for label, drawn in curves.items() if drawn}, {**about, **shape})
 
 
 def silent(protocol: str, step: str, number: int, steps: int) -> None:
-    """Ignore a progress message."""
+    """Do nothing; this is the default `Progress`."""
 
 
 def attack_columns(
     attack: ColumnAttack,
     ratings: Ratings,
     settings: list[Settings],
+    labels: list[str],
     n_people: int,
     *,
     n_victims: int | None = None,
@@ -125,59 +135,84 @@ def attack_columns(
     clock: Clock | None = None,
     progress: Progress = silent,
     run_all: Callable[[ColumnAttack, list[Column]], list[Outcome]] | None = None,
-) -> tuple[int, list[Outcome]]:
-    """Audit a run with each of `settings` by calling `attack`; return the number of people attacked, and the outcomes.
+) -> tuple[list[Finding], dict[str, dict[str, Any]], dict[str, Any]]:
+    """Audit a run with each of `settings` by calling `attack`.
 
-    The outcomes are in the order of `settings`. Each has the findings, and the curves for plots by name. In each run
-    `n_victims` of the `n_people` people are attacked: by default 100, or half of all people if that is fewer. `people`
-    holds known attributes of all people, and `clock` returns the time in seconds. Without them, the attacks on
-    attributes and on timing are left out.
+    Return three values: all findings; the other results of each run, by the run's name in `labels`; and the entries of
+    the audit's record about its data and settings.
+
+    In each run `n_victims` of the `n_people` people are attacked: by default 100, or half of all people if that is
+    fewer. `people` holds known attributes of all people, and `clock` returns the time in seconds. Without them, the
+    attacks on attributes and on timing are left out.
 
     By default `attack` is called for one setting after the other, and calls `progress` before each of its steps.
     `run_all` can make these calls in parallel instead, without `progress`. It gets `attack` and a list with the
-    argument of each call, a `Column`, and returns the outcomes in the same order.
+    argument of each call, a `Column`, and returns the outcomes in the order of this list.
     """
-    n_victims = check_people(n_people, min(USUAL, n_people // 2) if n_victims is None else n_victims)
+    n_victims = count_victims(n_people, n_victims)
     columns: list[Column] = [(ratings, chosen, n_victims, people, clock) for chosen in settings]
-    return n_victims, run_all(attack, columns) if run_all else [attack(column, progress) for column in columns]
-
-
-def describe(ratings: Ratings, columns: dict[str, Settings], n_victims: int) -> dict[str, Any]:
-    """Return the entries of an audit's record about its data and settings; `columns` holds settings by name."""
-    first = next(iter(columns.values()))
+    outcomes = run_all(attack, columns) if run_all else [attack(column, progress) for column in columns]
     values = ratings.values
     if values is not None and ratings.scale is not None:
         values = ratings.scale.to_unit(values)
-    return {
+    options = [chosen.make_protocol().chosen_options() for chosen in settings]
+    about = {
         "dataset": ratings.name,
-        "model": first.model,
+        "model": settings[0].model,
         "users": n_victims,
-        "seed": first.seed,
+        "seed": settings[0].seed,
         "ratings": None if values is None else RatingLevels.of(values).in_words(),
-        "protocols": {label: chosen.make_protocol().chosen_options() for label, chosen in columns.items()},
+        "protocols": dict(zip(labels, options, strict=True)),
     }
+    others = {label: other for label, (_, other) in zip(labels, outcomes, strict=True)}
+    return [finding for found, _ in outcomes for finding in found], others, about
 
 
-def check_people(n_people: int, n_victims: int) -> int:
-    """Return `n_victims`, the number of people to attack.
+def count_victims(n_people: int, n_victims: int | None) -> int:
+    """Return the number of people to attack: `n_victims` or, if that is None, the default of `attack_columns`.
 
-    Raise `ParameterError` if it is below `FEWEST` or above half of `n_people`, or if `n_people` is below 2 · `FEWEST`.
+    Raise `ParameterError` if the number is below `FEWEST` or above half of `n_people`, or if `n_people` is too small.
     """
     if n_people < 2 * FEWEST:
         raise ParameterError(f"an audit needs at least {2 * FEWEST} people, got {n_people}. Use more data.")
+    n_victims = min(USUAL, n_people // 2) if n_victims is None else n_victims
     if n_victims < FEWEST:
         raise ParameterError(f"users, the number of people to attack, must be at least {FEWEST}, got {n_victims}.")
     if n_victims > n_people // 2:
         raise ParameterError(
-            f"users, the number of people to attack, must be at most {n_people // 2} of the {n_people} people, got"
-            f" {n_victims}: the attacks learn from the other people."
+            f"users, the number of people to attack, must be at most {n_people // 2}, which is half of all people, got"
+            f" {n_victims}: the attacks learn from the people whom they do not attack."
         )
     return n_victims
 
 
 def attack_run(column: Column, progress: Progress = silent) -> Outcome:
     """Audit one gradient protocol; return its findings, and the curves for its plots."""
-    return Bench(*column, progress).run()
+    return Bench(column, progress).run()
+
+
+def attack_machines(column: Column, progress: Progress = silent) -> Outcome:
+    """Audit one gradient protocol with model `fm`; return the findings of the attacks `MACHINES`, and no curves."""
+    ratings, settings, n_victims, _, _ = column
+    progress(settings.protocol, "training", 0, STEPS)
+    problem, rng = task_problem(settings.make_task(ratings), settings), np.random.default_rng([settings.seed, 6])
+    victims = np.sort(rng.permutation(problem.active_users)[:n_victims])
+    return attack_victims(problem, victims, MACHINES, rng), {}
+
+
+def attack_quickly(
+    settings: Settings, problem: GradientProblem, victims: IntArray, rng: np.random.Generator
+) -> list[Finding]:
+    """Train once, and return the findings of a few attacks on the victims' items, ratings and taste."""
+    return attack_victims(problem, victims, QUICK, rng)
+
+
+def attack_victims(
+    problem: GradientProblem, victims: IntArray, attacks: Sequence[Attack], rng: np.random.Generator
+) -> list[Finding]:
+    """Train once, and return the findings of these attacks on the reports of the victims."""
+    observation, truth, _ = record(problem, victims)
+    return [finding for attack in attacks for finding in judge(attack, observation, truth, rng=rng)]
 
 
 def audited_protocols(model: str) -> list[str]:
@@ -197,8 +232,8 @@ def settings_for(protocols: list[str] | None, *, model: str, **options: Any) -> 
                 f"protocol must support model {model}, got {name}. Choose one of {', '.join(protocols_of(model))}, or"
                 " another model."
             )
-    if model not in READ:
-        raise ParameterError(f"model must be one of {', '.join(READ)} to be attacked, got {model}.")
+    if model not in ATTACKED:
+        raise ParameterError(f"model must be one of {', '.join(ATTACKED)} to be attacked, got {model}.")
     used = {name: {option.name for option in find_protocol(name).options} for name in names}
     own = {option.name for protocol in PROTOCOLS.values() for option in protocol.options}
     for name, value in options.items():
@@ -219,27 +254,16 @@ def settings_for(protocols: list[str] | None, *, model: str, **options: Any) -> 
 class Bench:
     """The audit of one protocol: it trains a run with canaries, records it, and runs every attack on it."""
 
-    def __init__(
-        self,
-        ratings: Ratings,
-        settings: Settings,
-        n_victims: int,
-        people: People | None,
-        clock: Clock | None,
-        progress: Progress = silent,
-    ) -> None:
-        self.settings = settings
-        self.people = people
-        self.clock = clock
+    def __init__(self, column: Column, progress: Progress) -> None:
+        ratings, self.settings, n_victims, self.people, self.clock = column
         self.progress = progress
-        rng = np.random.default_rng([settings.seed, 6])
-        problem = task_problem(settings.make_task(ratings), settings)
+        rng = np.random.default_rng([self.settings.seed, 6])
+        problem = task_problem(self.settings.make_task(ratings), self.settings)
         chosen = rng.permutation(problem.active_users)
         self.victims = np.sort(chosen[:n_victims])
         self.problem, self.canaries = plant(problem, chosen[n_victims:], rng=rng)
         self.sample = np.sort(rng.permutation(problem.active_users)[:SAMPLE])
-        others = np.setdiff1d(problem.active_users, self.victims)
-        self.popularity = item_popularity(problem, others)
+        self.popularity = item_popularity(problem, np.setdiff1d(problem.active_users, self.victims))
 
     def run(self) -> Outcome:
         """Train, run all attacks, and return their findings and the curves for the plots."""
@@ -262,12 +286,12 @@ class Bench:
         findings += attack_integrity(self.problem, engine, rng=self._draws(4))
         self._say("canaries", 5)
         planted = replace(everyone, reports=everyone.reports[n_victims:])
-        for attack in TOLD_BY:
+        for attack in COIN_ATTACKS:
             findings += judge_canaries(attack, planted, self.canaries, self.problem)
         return findings, self._curves(observation, truth)
 
     def _draws(self, part: int) -> np.random.Generator:
-        """Return random generator number `part`; each group of attacks has its own, which no other group affects."""
+        """Return random generator number `part`; each group of attacks has its own, so that groups are independent."""
         return np.random.default_rng([self.settings.seed, 6, part])
 
     def _say(self, what: str, step: int) -> None:

@@ -1,8 +1,8 @@
 """A quick estimate of which items many people have rated, from their last few reports.
 
-The estimate is cheaper and coarser than that of `rating_grid`, because it is made for many people. It has two uses. The
-items of people similar to a victim are a prior for the victim's items (`attacks.combined.LikeMinded`). People with
-known attributes are training data for guessing other people's attributes (`attacks.person`).
+The estimate is cheaper and coarser than the estimate of `rating_grid`, because it is made for many people. It has two
+uses. The items of people similar to a victim are a prior for the victim's items (`attacks.combined.LikeMinded`). People
+with known attributes are training data for guessing other people's attributes (`attacks.person`).
 """
 
 from collections.abc import Sequence
@@ -17,8 +17,8 @@ from hushrec.audit.rank_one import Trace, trace
 from hushrec.protocols.gradient.messages import GradientReport, ItemVectors, Terms
 from hushrec.protocols.gradient.protocols import GradientProtocol
 
-TYPICAL_SIZES = 6.0  # few real errors are smaller than this many typical fake errors, and few fake errors are larger
-SHARPNESS = 6.0  # slope of the logistic function at that size
+TYPICAL_SIZES = 6.0  # size that separates most real from most fake errors, in multiples of a typical fake error
+SHARPNESS = 6.0  # slope of the logistic function of the logarithm of an error's size
 TASTES = 8  # number of principal directions of the sample
 
 Table = npt.NDArray[np.float32]
@@ -51,9 +51,10 @@ class SampleEstimates:
 def estimate_sample(
     announcements: Sequence[ItemVectors], sample: Sequence[Sequence[GradientReport | None]], protocol: GradientProtocol
 ) -> SampleEstimates:
-    """Return estimates for every person of the sample, one row per person in the order of `sample`.
+    """Return estimates of which items each person has rated, one row per person in the order of `sample`.
 
-    `announcements` holds those of all rounds. `sample` holds each person's reports of the last rounds, one per round.
+    `sample` holds each person's reports of the last rounds, one per round. `announcements` has one entry for each round
+    of the run.
     """
     terms = announcements[-1].terms
     shape = (len(sample), terms.n_items)
@@ -65,7 +66,7 @@ def estimate_sample(
 
 
 def _estimate(seen: Trace, protocol: GradientProtocol, terms: Terms) -> tuple[FloatArray, FloatArray]:
-    """Return one person's rows of the tables `rated` and `pulls` of `SampleEstimates`, from the person's trace."""
+    """Return one person's rows of the tables `rated` and `pulls` of `SampleEstimates`, from the person's reports."""
     total, reports, largest = np.zeros((3, terms.n_items))
     for part in seen.parts:
         total[part.items] += part.amplitudes

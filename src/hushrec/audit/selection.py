@@ -1,8 +1,8 @@
 """Likelihood ratios for an attack that uses only which items are reported, under two-stage randomized response.
 
-The permanent bit of an item is 1 if the item is rated, but is flipped with probability f/2. An item with bit 1 is
-reported in each round with probability q, and an item with bit 0 with probability p. The number of rounds in which an
-item is reported is a sufficient statistic.
+The permanent bit of an item is 1 if the item is rated, and 0 otherwise; the bit is flipped with probability f/2. An
+item with bit 1 is reported in each round with probability q, and an item with bit 0 with probability p. The number of
+rounds in which an item is reported is a sufficient statistic.
 """
 
 from functools import lru_cache
@@ -11,21 +11,20 @@ import numpy as np
 from scipy.stats import binom
 
 from hushrec.arrays import FloatArray, IntArray
-from hushrec.budget.calibrate import SelectionProbabilities, calibrate_selection
+from hushrec.budget.calibrate import SelectionProbabilities
 from hushrec.errors import ParameterError
 from hushrec.protocols.gradient.messages import Terms
 from hushrec.protocols.gradient.selection import Selection
 
 
-def log_ratio(counts: IntArray, n_rounds: int, f: float, p: float, q: float) -> FloatArray:
+def log_ratio(counts: IntArray, n_rounds: int, chances: SelectionProbabilities[float]) -> FloatArray:
     """Return ln(P(count | rated) / P(count | unrated)) of each item, where a count is how often the item was reported.
 
-    The permanent bit of an item is flipped with probability f/2. An item with bit 1 is reported in each round with
-    probability q, an item with bit 0 with probability p. No result is further from 0 than ln((1 − f/2)/(f/2)). This
-    limit equals ε_P/(2h), where h is the number of ratings that f was calibrated for: the profile cap, if there is one.
+    With f = `chances.prob_randomize`, no result is further from 0 than ln((1 − f/2)/(f/2)). This limit equals ε_P/(2h),
+    where h is the number of ratings that f was calibrated for: the profile cap, if there is one.
     """
-    one, zero = binom.pmf(counts, n_rounds, q), binom.pmf(counts, n_rounds, p)
-    keep, flip = 1 - f / 2, f / 2
+    one, zero = (binom.pmf(counts, n_rounds, chance) for chance in (chances.prob_send_one, chances.prob_send_zero))
+    keep, flip = 1 - chances.prob_randomize / 2, chances.prob_randomize / 2
     return np.asarray(np.log(keep * one + flip * zero + 1e-300) - np.log(flip * one + keep * zero + 1e-300))
 
 
@@ -57,14 +56,14 @@ def _count_table(n_rounds: int, selection: Selection, terms: Terms) -> tuple[Int
 
 
 def probabilities_for(n_rated: int, selection: Selection, terms: Terms) -> SelectionProbabilities[float] | None:
-    """Return the selection probabilities of a device with `n_rated` ratings, or None if it cannot calibrate them."""
+    """Return the selection probabilities of a device with `n_rated` ratings.
+
+    Return None if `n_rated` is above the profile cap, or if no probabilities satisfy the budgets.
+    """
     assert terms.reports_per_client is not None
-    n_protected = selection.n_protected(n_rated)
-    if n_rated > n_protected:
+    if n_rated > selection.calibrated_for(n_rated):
         return None
     try:
-        return calibrate_selection(
-            n_protected, terms.n_items, terms.reports_per_client, selection.epsilon_i, selection.epsilon_p
-        )
+        return selection.calibrate(n_rated, terms.n_items, terms.reports_per_client)
     except ParameterError:
         return None

@@ -3,17 +3,17 @@
 The number of rounds in which an item is reported is drawn from its binomial distribution, which is quicker than running
 the rounds. The attacker knows the victim's selection probabilities, and is therefore as strong as selections allow.
 Without permanent bits, every round adds evidence, and the attack succeeds in the end. With permanent bits, the attack
-learns at most these bits, and its AUC stays below the ceiling that ε_P / 2h per bit implies, where h is the number of
-ratings.
+learns at most these bits, and its AUC stays below the ceiling that ε_P / 2h per bit implies, where h is the profile cap
+or, without a cap, the number of ratings.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from hushrec.arrays import IntArray
+from hushrec.arrays import BoolArray, IntArray
 from hushrec.audit.selection import log_ratio, probabilities_for
-from hushrec.audit.statistics import BoolArray, auc, ceiling_auc, mean_interval
+from hushrec.audit.statistics import auc, ceiling_auc, mean_interval
 from hushrec.budget.calibrate import SelectionProbabilities
 from hushrec.mechanisms.randomized_response import permanent_bits
 from hushrec.protocols.gradient.messages import Terms
@@ -28,10 +28,10 @@ class SelectionPoint:
     """The mean AUC over people of the attack on selections after a number of rounds."""
 
     rounds: int
-    with_permanent_bits: float  # if each round's selection is drawn from permanent bits
+    with_permanent_bits: float  # mean AUC if each round's selection is drawn from permanent bits
     interval: tuple[float, float]  # confidence interval of `with_permanent_bits`
-    ceiling: float  # the largest AUC that ε_P allows
-    without: float  # if each round draws anew
+    ceiling: float  # the largest AUC that ε_P allows, averaged over people
+    without: float  # mean AUC without permanent bits, if each round randomizes the rated items anew
 
 
 def selection_curve(
@@ -51,7 +51,7 @@ def selection_curve(
             bits = permanent_bits(counted, terms.n_items, probabilities.prob_randomize, rng=rng)
             people.append((rated, counted, probabilities, bits))
     ceilings = [
-        float(ceiling_auc(selection.epsilon_p / (2 * selection.n_protected(len(rated))))) for rated, *_ in people
+        float(ceiling_auc(selection.epsilon_p / (2 * selection.calibrated_for(len(rated))))) for rated, *_ in people
     ]
     points = []
     for rounds in ROUNDS:
@@ -69,15 +69,14 @@ def _areas(
     rounds: int,
     rng: np.random.Generator,
 ) -> tuple[float, float]:
-    """Return two AUCs of the attack for one person: with permanent bits and without.
+    """Return two AUCs of the attack on one person's selections: with permanent bits and without.
 
-    `rated` are the person's rated items, and `counted` those that the device uses, at most as many as the profile cap.
+    `rated` holds the person's rated items, and `counted` the rated items that the device uses, at most the profile cap.
     `chances` and `bits` are the device's selection probabilities and permanent bits. Without permanent bits, every
-    round randomizes the counted items anew.
+    round randomizes anew which items are rated.
     """
     labels, own = np.zeros((2, len(bits)), dtype=bool)
     labels[rated] = own[counted] = True
     two_stage = rng.binomial(rounds, np.where(bits, chances.prob_send_one, chances.prob_send_zero))
     afresh = rng.binomial(rounds, np.where(own, chances.prob_send_rated, chances.prob_send_unrated))
-    f, p, q = chances.prob_randomize, chances.prob_send_zero, chances.prob_send_one
-    return (auc(log_ratio(two_stage, rounds, f, p, q), labels), auc(afresh.astype(np.float64), labels))
+    return auc(log_ratio(two_stage, rounds, chances), labels), auc(afresh.astype(np.float64), labels)

@@ -5,13 +5,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import expit, logit
 from scipy.stats import binomtest, bootstrap, rankdata
 
-from hushrec.arrays import FloatArray, IntArray
+from hushrec.arrays import BoolArray, FloatArray, IntArray
 
-BoolArray = npt.NDArray[np.bool_]
 Interval = tuple[float, float]
 
 CONFIDENCE = 0.95
@@ -56,7 +54,7 @@ def roc(scores: FloatArray, labels: BoolArray) -> tuple[FloatArray, FloatArray]:
 
 
 def log_odds(shares: FloatArray) -> FloatArray:
-    """Return the log odds of the probabilities `shares`, clipped to [1e-4, 1 − 1e-4] so that the result is finite."""
+    """Return ln(p / (1 − p)) of each probability p in `shares`, clipped to [1e-4, 1 − 1e-4] to be finite."""
     return np.asarray(logit(np.clip(shares, 1e-4, 1 - 1e-4)))
 
 
@@ -74,21 +72,21 @@ def auc_interval(scores: FloatArray, labels: BoolArray, *, rng: np.random.Genera
     true, false = scores[labels], scores[~labels]
     if len(true) == 0 or len(false) == 0:
         return math.nan, math.nan
-    if min(len(true), len(false)) < 2:  # SciPy needs two cases; two equal ones resample like one
+    if min(len(true), len(false)) < 2:  # SciPy needs two cases; a duplicated case resamples like a single case
         true, false = (np.repeat(cases, 2) if len(cases) == 1 else cases for cases in (true, false))
-    return _percentiles((true, false), _auc_of_two, RESAMPLES // 5, rng)
+    return _percentiles((true, false), lambda *cases: auc(*with_labels(*cases)), RESAMPLES // 5, rng)
 
 
-def _auc_of_two(true: FloatArray, false: FloatArray) -> float:
-    labels = np.repeat([True, False], [len(true), len(false)])
-    return auc(np.concatenate([true, false]), labels)
+def with_labels(true: FloatArray, false: FloatArray) -> tuple[FloatArray, BoolArray]:
+    """Return the scores of true and of false cases as one array, and the labels: True for the true cases."""
+    return np.concatenate([true, false]), np.repeat([True, False], [len(true), len(false)])
 
 
 def _percentiles(
-    data: Sequence[FloatArray], statistic: Callable[..., Any], n_resamples: int, rng: np.random.Generator
+    data: Sequence[FloatArray], statistic: Callable[..., Any], n_resamples: int, rng: np.random.Generator, **more: Any
 ) -> Interval:
     found = bootstrap(
-        data, statistic, n_resamples=n_resamples, confidence_level=CONFIDENCE, method="percentile", rng=rng
+        data, statistic, n_resamples=n_resamples, confidence_level=CONFIDENCE, method="percentile", rng=rng, **more
     ).confidence_interval
     return float(found.low), float(found.high)
 
@@ -103,9 +101,9 @@ def rank_correlation(left: FloatArray, right: FloatArray) -> FloatArray:
 
 def correlation_interval(left: FloatArray, right: FloatArray, *, rng: np.random.Generator) -> Interval:
     """Return the 95 % bootstrap interval of the rank correlation of two vectors with one entry per person."""
-    rows = rng.integers(0, len(left), (RESAMPLES, len(left)))
-    low, high = np.quantile(rank_correlation(left[rows], right[rows]), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return float(low), float(high)
+    return _percentiles(
+        (left, right), lambda *both, axis: rank_correlation(*both), RESAMPLES, rng, paired=True, vectorized=True
+    )
 
 
 def share_interval(successes: int, trials: int) -> Interval:
@@ -130,8 +128,8 @@ def epsilon_ruled_out(correct: int, guesses: int, confidence: float = CONFIDENCE
 def ceiling_auc(epsilon: float | FloatArray) -> FloatArray:
     """Return the largest AUC that any attack on an ε-private bit can have: e^ε / (1 + e^ε).
 
-    With a = e^ε / (1 + e^ε), every ROC curve lies below the two lines from (0, 0) and (1, 1) to the point (1 − a, a).
-    The area below these lines is a.
+    With a = e^ε / (1 + e^ε), every ROC curve lies below the line from (0, 0) to (1 − a, a) and the line from there to
+    (1, 1). The area below both lines is a.
     """
     return np.asarray(expit(epsilon))
 
@@ -139,8 +137,8 @@ def ceiling_auc(epsilon: float | FloatArray) -> FloatArray:
 class KernelRidge:
     """Kernel ridge regression, which predicts labels of all rows from the labels of the `known` rows.
 
-    `kernel` holds the similarity of all pairs of rows. The penalty is the one with the smallest leave-one-out error
-    over the known rows. One eigendecomposition serves all penalties and labels.
+    `kernel` holds the similarity of all pairs of rows. Of several penalties, the one with the smallest leave-one-out
+    error over the known rows is used. One eigendecomposition serves all penalties and labels.
     """
 
     def __init__(self, kernel: FloatArray, known: IntArray) -> None:
@@ -150,8 +148,8 @@ class KernelRidge:
         values, self._vectors = np.linalg.eigh(centered[np.ix_(known, known)])
         self._values = np.maximum(values, 0)
 
-    def scores(self, targets: FloatArray, asked: IntArray) -> FloatArray:
-        """Return the predicted labels of the rows `asked`, given the labels `targets` of the known rows."""
+    def scores(self, targets: FloatArray, rows: IntArray) -> FloatArray:
+        """Return the predicted labels of these rows, given the labels `targets` of the known rows."""
         offset = targets.mean(axis=0)
         projected = self._vectors.T @ (targets - offset)
         best, weights = math.inf, np.zeros_like(targets)
@@ -161,7 +159,7 @@ class KernelRidge:
             left_out = float(((candidate / (self._vectors**2 @ shrink)[:, None]) ** 2).sum())
             if left_out < best:
                 best, weights = left_out, candidate
-        return np.asarray(self._kernel[np.ix_(asked, self._known)] @ weights + offset)
+        return np.asarray(self._kernel[np.ix_(rows, self._known)] @ weights + offset)
 
 
 def folds(n_rows: int, n_folds: int, *, rng: np.random.Generator) -> list[IntArray]:

@@ -11,7 +11,7 @@ from hushrec.audit.attacks.existence import AveragedErrors, ConsistentRatings, E
 from hushrec.audit.attacks.taste import MODEL
 from hushrec.audit.judge import abs_cosines
 from hushrec.audit.observation import Observation
-from hushrec.audit.observed_run import Truth, item_popularity, record
+from hushrec.audit.observed_run import Truth, record
 from hushrec.audit.run import Audit
 from hushrec.audit.statistics import mean_auc
 from hushrec.data.ratings import Ratings
@@ -34,13 +34,12 @@ def check_sweeps(settings: Sequence[Settings], kinds: Sequence[str]) -> None:
     last = settings[-1]
     for kind in kinds:
         if kind not in SWEEPS:
-            raise ParameterError(f"sweep must be {' or '.join(SWEEPS)}, got {kind}.")
+            raise ParameterError(f"--sweep must be {' or '.join(SWEEPS)}, got {kind}.")
         if last.model != "mf":
-            raise ParameterError(f"sweep {kind} needs model mf, got {last.model}. Leave the sweep out, or use mf.")
+            raise ParameterError(f"--sweep {kind} needs model mf, got {last.model}. Leave --sweep out, or use mf.")
         if kind == "budget" and "epsilon_g" not in last.options:
             raise ParameterError(
-                f"sweep budget needs a protocol with the option epsilon_g as the last protocol, got {last.protocol}."
-                " Put sdcf last."
+                f"--sweep budget needs a last --protocol with the option epsilon_g, got {last.protocol}. Put sdcf last."
             )
 
 
@@ -58,9 +57,10 @@ def swept(found: Audit, ratings: Ratings, settings: Sequence[Settings], kinds: S
 def noise_curve(ratings: Ratings, settings: Settings, factors: Sequence[float] = NOISE_FACTORS) -> list[dict[str, Any]]:
     """Return the success of attacks and the test RMSE for multiples (`factors`) of the variance of the Langevin noise.
 
-    The noise has variance η = step / N, where N is the data weight. The signal of a gradient is step · e u, with the
-    error e and the user vector u. Dividing N by a factor therefore multiplies the variance of all noise by the factor,
-    and leaves the signal unchanged. A run that diverges has the RMSE None and no entries for attacks.
+    In round t the noise has variance η_t = step / (N t^γ), with `step`, γ (`decay`) and N (`data_weight`) from the
+    terms. The signal of a gradient is η_t N e u, with the error e and the user vector u. Dividing N by a factor
+    therefore multiplies the variance of all noise by the factor, and leaves the signal unchanged. A run that diverges
+    has the RMSE None and no entries for attacks.
     """
     task = settings.make_task(ratings)
     problem = task_problem(task, settings)
@@ -102,9 +102,7 @@ def budget_curve(ratings: Ratings, settings: Settings, budgets: Sequence[float] 
 
 
 def _watch(problem: GradientProblem, seed: int) -> tuple[Observation, Truth, Any]:
-    chosen = np.random.default_rng([seed, 7]).permutation(problem.active_users)
-    victims = np.sort(chosen[:PEOPLE])
-    return record(problem, victims, victims[:1], item_popularity(problem, chosen[PEOPLE:]))
+    return record(problem, np.sort(np.random.default_rng([seed, 7]).permutation(problem.active_users)[:PEOPLE]))
 
 
 SWEEPS: dict[str, Callable[[Ratings, Settings], list[dict[str, Any]]]] = {"noise": noise_curve, "budget": budget_curve}

@@ -10,6 +10,7 @@ It is 0 for an attacker who always guesses the median of all ratings, and 1 for 
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.stats import mode
 
 from hushrec.arrays import FloatArray
 from hushrec.audit.findings import ERROR_REMOVED, EXACT
@@ -25,8 +26,8 @@ class ValueScore:
 
     @staticmethod
     def on(ratings: FloatArray, levels: RatingLevels) -> "ValueScore":
-        """Return the scoring of ratings: the blind guess is their mode or, on a continuous scale, their median."""
-        return ValueScore(levels, float(np.median(ratings)) if levels.continuous else most_common(ratings))
+        """Return the scoring whose blind guess is the mode of `ratings` or, on a continuous scale, their median."""
+        return ValueScore(levels, float(np.median(ratings) if levels.continuous else mode(ratings).mode))
 
     @property
     def metric(self) -> str:
@@ -49,9 +50,3 @@ class ValueScore:
     def chance(self, ratings: FloatArray) -> float:
         """Return the score of guessing all of one person's ratings blindly."""
         return self.share(np.full(len(ratings), np.nan), ratings)
-
-
-def most_common(ratings: FloatArray) -> float:
-    """Return the most common value; the smallest of them if several are equally common."""
-    values, counts = np.unique(ratings, return_counts=True)
-    return float(values[np.argmax(counts)])

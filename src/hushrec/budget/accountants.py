@@ -1,32 +1,32 @@
 """Privacy accountants, which add up the privacy cost of events. An accountant keeps totals, not the events.
 
 Each accountant has one unit, which says what its cost is about, such as `selection` or `table`. It refuses an event
-that it cannot price. A protocol with new kinds of events registers an accountant for them with `@prices`.
+that it cannot price. `ACCOUNTANTS` has the accountant of each unit, including those of plug-ins.
 """
 
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 from hushrec.budget import events
 from hushrec.budget.events import Event
 from hushrec.budget.gaussian import block_mu_squared, block_rho, epsilon_at_distance, epsilon_of_mu, zcdp_epsilon
-from hushrec.errors import ParameterError, UnknownEvent
+from hushrec.errors import UnknownEvent
+from hushrec.plugins import Registry
 
 
 class Accountant(ABC):
     """The total privacy cost of all events of one unit, such as `selection`.
 
-    Subclasses are dataclasses whose fields are the totals, as finite numbers that are not negative. `measure` names the
-    quantity that the person's limit bounds. With `needs_limit`, the ledger refuses every event until the person has set
-    a limit. With `is_secret`, the totals depend on the ratings, and must not appear in an error message.
+    Subclasses are dataclasses whose fields are the totals: numbers that are not negative.
     """
 
     unit: ClassVar[str]
-    measure: ClassVar[str] = "epsilon"
-    needs_limit: ClassVar[bool] = True
-    is_secret: ClassVar[bool] = False
+    measure: ClassVar[str] = "epsilon"  # name of the quantity that the person's limit bounds
+    needs_limit: ClassVar[bool] = True  # whether the ledger refuses every event until the person has set a limit
+    is_secret: ClassVar[bool] = False  # whether the totals depend on the ratings; error messages then omit them
+    may_be_infinite: ClassVar[bool] = False  # whether a person may set the limit to inf, for runs without a guarantee
 
     @abstractmethod
     def compose(self, event: Any) -> None:
@@ -37,46 +37,37 @@ class Accountant(ABC):
         """Return the total cost that the ledger compares with the person's limit."""
 
     def spent(self) -> float:
-        """Return the cost of what was released so far; `charged` can be higher, if releases are charged in advance."""
+        """Return the cost of all releases so far; `charged` also includes later releases that are paid in advance."""
         return self.charged()
 
     def copy(self) -> Self:
         return replace(self)  # type: ignore[type-var]
 
     def is_sound(self) -> bool:
-        """Return whether all totals have the declared types, are finite and not negative; subclasses may check more."""
+        """Return whether the totals have the declared types, are not negative and, unless `may_be_infinite`, finite."""
         totals = [(getattr(self, total.name), total.type) for total in fields(self)]  # type: ignore[arg-type]
-        return all(type(number) is kind and 0 <= number < math.inf for number, kind in totals)
+        return all(
+            type(number) is kind and number >= 0 and (number < math.inf or self.may_be_infinite)
+            for number, kind in totals
+        )
 
 
-ACCOUNTANTS: dict[str, type[Accountant]] = {}  # by unit
-
-Kind = TypeVar("Kind", bound=type[Accountant])
-
-
-def prices(accountant: Kind) -> Kind:
-    """Register an accountant class in `ACCOUNTANTS` under its unit. Used as a class decorator."""
-    ACCOUNTANTS[accountant.unit] = accountant
-    return accountant
-
-
-@prices
 @dataclass(slots=True, repr=False)
 class SelectionAccountant(Accountant):
-    """The total cost, as epsilon, of the item selections of all rounds (protocol sdcf).
+    """The total cost, as epsilon, of the item selections of all rounds (protocol `sdcf`).
 
-    The epsilon is at profile level: it compares two profiles with the same number h of ratings. With a profile cap H,
-    it compares any two profiles of up to H ratings. A draw of permanent bits has budget epsilon_p and begins a
-    permanent epoch; a round's selection has budget epsilon_i. Every selection is drawn from the permanent bits alone,
-    so all selections of one epoch together cost at most min(Σ epsilon_i, epsilon_p). The costs of epochs add up
+    The epsilon is at profile level: it holds for any two profiles with the same number h of ratings or, with a profile
+    cap H, for any two profiles of up to H ratings. A draw of permanent bits has budget epsilon_p and begins a permanent
+    epoch; a round's selection has budget epsilon_i. Every selection is drawn from the permanent bits alone, so all
+    selections of one epoch together cost at most min(Σ epsilon_i, epsilon_p). The costs of epochs add up
     (docs/proofs.md).
 
     epsilon_p is computed for two profiles that differ in 2h bits. If 2h exceeds the number of items m, they differ in
     only 2(m − h) bits, and the true cost is lower.
 
     The fields `closed_…` are totals of earlier permanent epochs; the fields `epoch_…` are of the current one.
-    `permanent_draws` counts the draws of permanent bits, `capped_draws` those of them with a profile cap, and `rounds`
-    the selections sent.
+    `permanent_draws` counts the draws of permanent bits, `capped_draws` the draws with a profile cap, and `rounds` the
+    selections sent.
     """
 
     unit: ClassVar[str] = "selection"
@@ -110,7 +101,7 @@ class SelectionAccountant(Accountant):
             raise _cannot_price(self, event)
 
     def charged(self) -> float:
-        """Return Σ epsilon_p: each draw of permanent bits is charged in advance for all selections drawn from them."""
+        """Return Σ epsilon_p over all draws of permanent bits, each of which pays in advance for its selections."""
         return self.closed_committed + self.epoch_epsilon
 
     def is_sound(self) -> bool:
@@ -124,23 +115,27 @@ class SelectionAccountant(Accountant):
         )
 
     def spent(self) -> float:
-        """Return the cost of the selections so far: the sum over permanent epochs of min(Σ epsilon_i, epsilon_p)."""
+        """Return the cost of the selections so far: the sum over permanent epochs of min(Σ epsilon_i, epsilon_p).
+
+        epsilon_p is the budget of the epoch's permanent bits, and epsilon_i that of each selection drawn from them.
+        """
         return self.closed_spent + min(self.epoch_sent, self.epoch_epsilon)
 
     def item_level(self) -> float:
-        """Return the cost at item level, for one rating replaced by another.
+        """Return the cost of the selections so far at item level: for one rating replaced by another.
 
-        It is the sum over epochs of min(Σ epsilon_i, epsilon_p)/h, or /H with a profile cap H.
+        It is the sum over permanent epochs of the epoch's cost (see `spent`), divided by the number of ratings or, if
+        there is one, by the profile cap.
         """
         return self.closed_item_level + min(self.epoch_sent, self.epoch_epsilon) / self.epoch_protected
 
 
-@prices
 @dataclass(slots=True, repr=False)
 class ValueAccountant(Accountant):
     """The total privacy loss of the gradient values sent: Σ rho, in zero-concentrated differential privacy (zCDP).
 
-    Each rho compares the gradients really sent with zero gradients. It depends on the ratings and is not a guarantee.
+    Each rho compares the gradients of one report with zero gradients. It depends on the ratings, and is not a
+    guarantee.
     """
 
     unit: ClassVar[str] = "value"
@@ -148,7 +143,7 @@ class ValueAccountant(Accountant):
     needs_limit: ClassVar[bool] = False
     is_secret: ClassVar[bool] = True
 
-    gradients: int = 0
+    gradients: int = 0  # number of gradients sent
     rho: float = 0.0
 
     def compose(self, event: Event) -> None:
@@ -161,19 +156,18 @@ class ValueAccountant(Accountant):
         return self.rho
 
 
-@prices
 @dataclass(slots=True, repr=False)
 class RatingAccountant(Accountant):
-    """The total cost, as epsilon, of noisy rating values (protocol isgld).
+    """The total cost, as epsilon, of noisy rating values (protocol `isgld`).
 
-    The epsilon covers the value of one rating, but not the fact that the rating exists.
+    The epsilon protects the value of one rating, but not the fact that the rating exists.
     """
 
     unit: ClassVar[str] = "rating"
     needs_limit: ClassVar[bool] = False
 
-    perturbations: int = 0
-    total: float = 0.0
+    perturbations: int = 0  # number of times that noise was added to the ratings
+    total: float = 0.0  # Σ epsilon
 
     def compose(self, event: Event) -> None:
         if type(event) is not events.RatingsPerturbed:
@@ -185,20 +179,20 @@ class RatingAccountant(Accountant):
         return self.total
 
 
-@prices
 @dataclass(slots=True, repr=False)
 class TableAccountant(Accountant):
-    """The total cost of masked tables: one person's whole profile, compared with a device that sends zeros.
+    """The total cost of a device's masked tables, between a whole profile and a device that sends zeros.
 
-    `mu_squared` is Σ μ² of Gaussian differential privacy over all tables, which is exact for Gaussian noise even if a
-    table depends on earlier sums. `rho` is the total in zero-concentrated differential privacy. `distance` is the
+    `mu_squared` is Σ μ² of Gaussian differential privacy over all tables. For Gaussian noise, this sum is exact, even
+    if a table depends on earlier sums. `rho` is the total in zero-concentrated differential privacy. `distance` is the
     statistical distance of the discrete noise from the Gaussian noise that μ² assumes.
     """
 
     unit: ClassVar[str] = "table"
     measure: ClassVar[str] = "mu_squared"
+    may_be_infinite: ClassVar[bool] = True  # in a run without noise
 
-    tables: int = 0  # sent by this device
+    tables: int = 0  # number of tables that this device sent, not a copy of its store
     mu_squared: float = 0.0
     rho: float = 0.0
     distance: float = 0.0
@@ -221,21 +215,22 @@ class TableAccountant(Accountant):
         return self.mu_squared
 
     def epsilon(self, delta: float) -> float:
-        """Return ε at `delta` of all tables sent so far, for one profile compared with a device that sends zeros."""
+        """Return ε at `delta` of all tables sent so far, between a person's profile and a device that sends zeros."""
         return self._epsilon(math.sqrt(self.mu_squared), delta)
 
     def replaced_epsilon(self, delta: float) -> float:
-        """Return ε at `delta` for one profile replaced by another.
+        """Return ε at `delta` of all tables sent so far, between any two profiles.
 
-        μ is computed for tables with norms up to Δ. The tables of two profiles differ by up to 2Δ, which doubles μ.
+        A table has a norm of at most Δ, from which μ is computed. The tables of two profiles differ by up to 2Δ, which
+        doubles μ.
         """
         return self._epsilon(2 * math.sqrt(self.mu_squared), delta)
 
     def zcdp_epsilon(self, delta: float) -> float:
         """Return ε at `delta` of all tables sent so far, computed from `rho`.
 
-        It is larger than the result of `epsilon`, whose proof is partly this project's own (docs/proofs.md). This one
-        follows from published theorems alone.
+        It follows from published theorems alone, whereas the proof of `epsilon` is partly this project's own
+        (docs/proofs.md). It is usually larger than `epsilon`.
         """
         return epsilon_at_distance(lambda kept: zcdp_epsilon(self.rho, kept), delta, self.distance)
 
@@ -243,13 +238,10 @@ class TableAccountant(Accountant):
         return epsilon_at_distance(lambda kept: epsilon_of_mu(mu, kept), delta, self.distance)
 
 
-def gaussian_epsilon(rho: float, delta: float) -> float:
-    """Return the smallest epsilon at `delta` of a Gaussian mechanism whose cost in zCDP is `rho` = μ²/2."""
-    if not (0 <= rho < math.inf and 0 < delta < 1):
-        raise ParameterError(
-            f"rho must be finite and not negative, and delta must be in (0, 1), got delta {delta}; rho is private."
-        )
-    return epsilon_of_mu(math.sqrt(2 * rho), delta)
+ACCOUNTANTS: Registry[type[Accountant]] = Registry(
+    "accountants",
+    ((one.unit, one) for one in (SelectionAccountant, ValueAccountant, RatingAccountant, TableAccountant)),
+)
 
 
 def _cannot_price(accountant: object, event: object) -> UnknownEvent:

@@ -2,9 +2,9 @@
 
 `calibrate_selection` computes the probabilities of the two-stage randomized response (Theorems 1 and 2) for one device
 (numbers) or many devices (arrays), and `fake_error_bound` the interval of the fake errors (Theorem 3). Both are exact
-up to rounding. They raise an error for a budget that no parameter satisfies, and never clamp a value.
+up to rounding. They raise an error for a budget that cannot be met, instead of using the nearest possible value.
 
-Letters: h = n_rated, m = n_items, z = reports_per_client.
+Letters: h = `n_rated`, m = `n_items`, z = `reports_per_client`.
 """
 
 import decimal
@@ -25,7 +25,7 @@ Numbers = float | npt.NDArray[np.floating] | npt.NDArray[np.integer]
 
 # Largest budgets per rating: above them, a probability could underflow to zero, which protects nothing.
 LARGEST_EPSILON_I, LARGEST_EPSILON_P = 300.0, 600.0
-_ROUNDED_UP = 1 + 1e-15  # makes the product of a few roundings to nearest a rounding up
+_ROUNDED_UP = 1 + 1e-15  # more than the rounding errors of a few operations: a factor that rounds their result up
 
 _log_ndtr: Callable[[float], float] = cython_special.log_ndtr  # compiled for floats, without the overhead of arrays
 
@@ -77,7 +77,7 @@ def calibrate_selection(
     These lie in [0, 1] exactly if y ≥ max(x − L, L). Otherwise, `ImpossibleBudget` names the smallest epsilon_p that
     works; epsilon_p = 2 epsilon_i always works.
 
-    To protect also how many items are rated, pass a profile cap H as n_rated: the cost then holds between any two
+    To protect also how many items are rated, pass a profile cap H as `n_rated`: the cost then holds between any two
     profiles of up to H ratings, including those with different numbers of ratings.
     """
     h, x, epsilon_p = _checked(n_rated, n_items, reports_per_client, epsilon_i, epsilon_p)
@@ -101,7 +101,8 @@ def calibrate_selection(
 def smallest_epsilon_p(n_rated: int, n_items: int, reports_per_client: float, epsilon_i: float) -> float:
     """Return the smallest epsilon_p that `calibrate_selection` accepts with these arguments, rounded up.
 
-    It lies between epsilon_i and 2 epsilon_i, near 2 max(s, 1 − s) epsilon_i with s = reports_per_client/n_items.
+    It lies between epsilon_i and 2 epsilon_i. If epsilon_i is much smaller than `n_rated`, it is near
+    2 max(s, 1 − s) epsilon_i, where s is `reports_per_client` divided by `n_items`.
     """
     h, x, _ = _checked(n_rated, n_items, reports_per_client, epsilon_i, 1.0)
     _, log_unsent = _solve_selection(h, n_items, reports_per_client, x)
@@ -111,10 +112,10 @@ def smallest_epsilon_p(n_rated: int, n_items: int, reports_per_client: float, ep
 def _solve_selection(h: FloatArray, m: int, z: float, x: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return p* and ln((1 − p*)/(1 − q*)), where p* and q* are the probabilities to send an unrated and a rated item.
 
-    A device has rated h of m items and sends z on average, and x = epsilon_i/h. So h q* + (m − h) p* = z, and q* = p*(1
-    + A)/(1 + A p*) with A = exp(x) − 1. Then p* is the positive root of (m − h) A p*² + b p* − z = 0 with b = m + (h −
-    z) A. The equation is divided by 1 + A, so that a large x does not overflow, and the root is computed in the form
-    without cancellation.
+    A device has rated h of m items and sends z on average, and x = epsilon_i/h. So h q* + (m − h) p* = z, and
+    q* = p*(1 + A)/(1 + A p*) with A = exp(x) − 1. Then p* is the positive root of (m − h) A p*² + b p* − z = 0 with
+    b = m + (h − z) A. The equation is divided by 1 + A, so that a large x does not overflow, and the root is computed
+    in the form without cancellation.
     """
     decay, growth = np.exp(-x), -np.expm1(-x)  # 1/(1 + A), A/(1 + A)
     b = m * decay + (h - z) * growth
@@ -132,7 +133,7 @@ def _smallest_epsilon_p(h: FloatArray, x: FloatArray, log_unsent: FloatArray) ->
 def _checked(
     n_rated: int | IntArray, n_items: int, reports_per_client: float, epsilon_i: Numbers, epsilon_p: Numbers
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return n_rated, epsilon_i/n_rated and epsilon_p as arrays of one shape; refuse values that are out of range."""
+    """Return n_rated, epsilon_i/n_rated and epsilon_p as arrays of one shape; raise `ParameterError` for bad values."""
     if not 0 < reports_per_client < n_items:
         raise ParameterError(
             f"reports_per_client must be above 0 and below n_items = {n_items}, got {reports_per_client}."
@@ -141,8 +142,8 @@ def _checked(
     outside = np.count_nonzero(~((h >= 1) & (h <= n_items - 1) & (h == np.floor(h))))
     if outside:
         raise ParameterError(
-            f"n_rated must be a whole number in [1, n_items - 1 = {n_items - 1}], and {outside} of {h.size} "
-            "given values are not. Leave out people who rated nothing or everything."
+            f"n_rated must be a whole number from 1 to n_items - 1 = {n_items - 1}, but {outside} of {h.size} given"
+            " values are not. Leave out people who rated nothing or everything."
         )
     limits = (("epsilon_i", epsilon_i, LARGEST_EPSILON_I), ("epsilon_p", epsilon_p, LARGEST_EPSILON_P))
     for name, epsilon, largest in limits:
@@ -158,10 +159,7 @@ def _checked(
 
 
 def _extreme(values: FloatArray) -> float:
-    """Return one of the values that is out of range, for an error message.
-
-    It is NaN if any value is NaN. Else it is the largest value if all are positive, and the smallest if not.
-    """
+    """Return one of the values for an error message: NaN if there is one, a negative or zero value, or the largest."""
     return float(values.max() if np.all(values > 0) else values.min())
 
 
@@ -180,7 +178,7 @@ def _refuse_impossible(epsilon_p: FloatArray, smallest: FloatArray) -> None:
 
 
 def _digits_up(value: float) -> decimal.Decimal:
-    """Return the number rounded up to six digits, so that a user can type in the value that an error names."""
+    """Return the number rounded up to six digits, so that a user can copy it from an error message."""
     return decimal.Context(prec=6, rounding=decimal.ROUND_CEILING).create_decimal_from_float(value)
 
 
@@ -197,7 +195,7 @@ def fake_error_bound(mean: float, deviation: float, epsilon_g: float) -> float:
     """
     if not (math.isfinite(mean) and 0 <= deviation < math.inf):
         raise ParameterError(
-            "mean and deviation of the errors, which are private, must be finite, and deviation not negative."
+            "mean and deviation of the errors, which are private, must be finite, and deviation must not be negative."
         )
     if not epsilon_g >= 0:
         raise ParameterError(f"epsilon_g must be at least 0, got {epsilon_g}.")

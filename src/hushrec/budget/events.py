@@ -20,21 +20,30 @@ class Event(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class PermanentDraw:
+class _WithEpsilon:
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        epsilon = as_number("epsilon", self.epsilon)
+        require(0 < epsilon < math.inf, "epsilon", "positive and finite", epsilon)
+        object.__setattr__(self, "epsilon", epsilon)
+
+
+@dataclass(frozen=True, slots=True)
+class PermanentDraw(_WithEpsilon):
     """A draw of the permanent bits from the rated items, with budget epsilon_p: Theorem 1 of [SDCF].
 
-    `n_protected` is the number of ratings that `prob_randomize` was calibrated for: the profile cap if `capped`, else
-    the person's own number of ratings, which is private.
+    `n_protected` is the number of ratings for which the draw was calibrated: the profile cap if `capped`, else the
+    person's own number of ratings, which is private.
     """
 
     unit: ClassVar[str] = "selection"
 
-    epsilon: float
     n_protected: int = field(repr=False)
     capped: bool
 
     def __post_init__(self) -> None:
-        _set_epsilon(self)
+        _WithEpsilon.__post_init__(self)  # super() fails in a dataclass with slots
         if not self.n_protected >= 1:
             raise ParameterError("n_protected must be at least 1: a device without ratings draws no permanent bits.")
         object.__setattr__(self, "n_protected", int(self.n_protected))
@@ -42,15 +51,10 @@ class PermanentDraw:
 
 
 @dataclass(frozen=True, slots=True)
-class SelectionSent:
-    """The items that one report names, drawn from the permanent bits with budget epsilon_i: Theorem 2 of [SDCF]."""
+class SelectionSent(_WithEpsilon):
+    """The item selection of one report, drawn from the permanent bits with budget epsilon_i: Theorem 2 of [SDCF]."""
 
     unit: ClassVar[str] = "selection"
-
-    epsilon: float
-
-    def __post_init__(self) -> None:
-        _set_epsilon(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,21 +68,16 @@ class GradientsSent:
 
     def __post_init__(self) -> None:
         if not (self.n_gradients >= 0 and 0 <= self.rho < math.inf):
-            raise ParameterError("n_gradients and rho, which are private, must be finite and not negative.")
+            raise ParameterError("n_gradients and rho, which are private, must be finite and must not be negative.")
         object.__setattr__(self, "n_gradients", int(self.n_gradients))
         object.__setattr__(self, "rho", float(self.rho))
 
 
 @dataclass(frozen=True, slots=True)
-class RatingsPerturbed:
-    """Laplace noise added to rating values, once; the device then uses only the noisy values (protocol isgld)."""
+class RatingsPerturbed(_WithEpsilon):
+    """One addition of Laplace noise to ratings; the device trains on the noisy ratings only (protocol `isgld`)."""
 
     unit: ClassVar[str] = "rating"
-
-    epsilon: float
-
-    def __post_init__(self) -> None:
-        _set_epsilon(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +113,11 @@ class TableSent:
 
 @dataclass(frozen=True, slots=True)
 class TablesElsewhere:
-    """Masked tables that may have been sent from a copy of this device's store.
+    """Masked tables that a copy of this device's store may have sent. This device does not know how many.
 
-    The device does not know how many there were. `mu_squared` is all that is left of the run's budget, or of the
-    person's limit if that is less. `distance` is the statistical distance of the noise of a whole run from the Gaussian
-    noise that μ² assumes.
+    `mu_squared` is the largest cost that they can have: the rest of the run's budget or, if it is smaller, the rest of
+    the person's limit for all runs together. `distance` is the statistical distance of the noise of a whole run from
+    the Gaussian noise that μ² assumes.
     """
 
     unit: ClassVar[str] = "table"
@@ -128,14 +127,14 @@ class TablesElsewhere:
 
     def __post_init__(self) -> None:
         if not (0 <= self.mu_squared < math.inf and 0 <= self.distance < math.inf):
-            raise ParameterError("mu_squared and distance must be finite and not negative.")
+            raise ParameterError("mu_squared and distance must be finite and not negative, but one is not.")
 
 
 def gradient_rho(data_terms: FloatArray, step_size: float) -> float:
     """Return the privacy loss of sending these gradients instead of zeros, as rho of zero-concentrated DP.
 
     rho = Σ ‖d‖² / 2η over the rows d of `data_terms`, `(n_gradients, width)`. A row is step size × data weight × error
-    × user vector, without prior and noise; the noise that is added later has variance η = `step_size`. The result is
+    × user vector: a gradient before prior and noise are added. The noise has variance η = `step_size`. The result is
     the loss of these gradients, not a guarantee. It depends on the ratings and must stay on the device. It is infinite
     if the squares overflow.
     """
@@ -144,9 +143,9 @@ def gradient_rho(data_terms: FloatArray, step_size: float) -> float:
 
 
 def as_number(name: str, value: Any) -> float:
-    """Return a number of any type (int, Fraction, NumPy) as a float; raise `ParameterError` for any other value.
+    """Return a number of any type (int, Fraction, NumPy) as a float; raise `ParameterError` for other values.
 
-    Text and Booleans are refused. The error names only the type of the value, because the value may be private.
+    Texts and Booleans are refused too. The error names only the type of the value, because the value may be private.
     """
     try:
         if isinstance(value, str | bytes | bytearray | bool | np.bool_):
@@ -156,9 +155,3 @@ def as_number(name: str, value: Any) -> float:
         raise ParameterError(
             f"{name} must be a number that a float can hold, got a value of type {type(value).__name__}."
         ) from None
-
-
-def _set_epsilon(event: Any) -> None:
-    epsilon = as_number("epsilon", event.epsilon)
-    require(0 < epsilon < math.inf, "epsilon", "positive and finite", epsilon)
-    object.__setattr__(event, "epsilon", epsilon)

@@ -1,7 +1,7 @@
 """Gaussian differential privacy, measured by a number μ: conversion to (ε, δ), composition and the noise for a budget.
 
 If one device changes a sum by at most Δ, and the sum has Gaussian noise of deviation σ, then μ = Δ/σ [Dong2022].
-Mechanisms compose by adding their μ², also when later ones depend on the results of earlier ones. Theorem 8 of
+Mechanisms compose by adding their μ², even if later mechanisms depend on the results of earlier ones. Theorem 8 of
 [Balle2018] gives δ(ε)::
 
     δ(ε) = Φ(μ/2 − ε/μ) − exp(ε) Φ(−μ/2 − ε/μ)
@@ -24,8 +24,9 @@ from hushrec.errors import ParameterError, require
 
 SMALLEST_SHARE_VARIANCE = 16  # V, in squared grid units: a share has a deviation of at least 4 grid units
 SMOOTHING_VARIANCE = 8  # subtracted from the variance of the discrete sum when it is priced, in squared grid units
-DELTA_RESERVED = 1e-3  # part of δ that pays for statistical distances and for rounding in this module
+DELTA_RESERVED = 1e-3  # fraction of δ that pays for statistical distances and for rounding in this module
 LARGEST_EPSILON = 100.0
+LEDGER_DELTA = 1e-6  # the largest δ at which a person's ledger states ε, and at which a person's own ε counts
 
 
 def epsilon_of_mu(mu: float, delta: float) -> float:
@@ -91,11 +92,11 @@ def run_mu(epsilon: float, delta: float) -> float:
 
 
 def epsilon_at_distance(curve: Callable[[float], float], delta: float, distance: float) -> float:
-    """Return ε at `delta` of a mechanism whose output is close to that of another one with known ε.
+    """Return ε at `delta` of a mechanism whose output has almost the distribution of a reference mechanism.
 
-    curve(δ) returns the other mechanism's ε at δ. `distance` is the statistical distance of the two outputs, which adds
-    at most (1 + exp(ε)) · distance to δ. A thousandth of `delta` is reserved for this addition. The result is infinite
-    if the addition can be larger.
+    `curve(δ)` is the ε of the reference mechanism at δ. `distance` is the statistical distance between the two outputs,
+    which adds at most (1 + exp(ε)) · distance to δ. A thousandth of `delta` is reserved for this addition. The result
+    is infinite if the addition can be larger.
     """
     epsilon = curve(delta * (1 - DELTA_RESERVED))
     if distance > 0 and epsilon + math.log(2 * distance) > math.log(delta * DELTA_RESERVED):
@@ -107,8 +108,8 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     """Return the smallest ε at `delta` that follows from ρ-zero-concentrated differential privacy.
 
     Proposition 12 of [Canonne2020] (arXiv v4) gives δ(ε) ≤ exp((α − 1)(αρ − ε)) (1 − 1/α)^α / (α − 1) for each α > 1;
-    the function solves it for ε and minimizes over α. The result is larger than that of `epsilon_of_mu`, and is printed
-    beside it as a second bound, because it follows from published theorems alone.
+    the function solves this for ε, and minimizes over α. The result is larger than that of `epsilon_of_mu`. Both are
+    shown, because this bound follows from published theorems alone.
     """
     require(rho >= 0, "rho", "at least 0", rho)
     require(0 < delta < 1, "delta", "above 0 and below 1", delta)
@@ -134,9 +135,9 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
 class Cohort:
     """The size of a cohort, and how many of its devices may drop out or be corrupt.
 
-    `survivors` is the fraction of the `devices` whose tables must arrive, else the sum is not revealed. `corrupt` is
-    the fraction of these survivors that may be corrupt and add no noise. The noise of one device is chosen so that the
-    noise of the `honest` survivors is enough.
+    The sum of a cohort is revealed only if the tables of at least the fraction `survivors` of its `devices` arrive. Of
+    these devices, the fraction `corrupt` may be corrupt and add no noise. The noise of one device is chosen so that the
+    noise of the `honest` survivors alone is enough.
     """
 
     devices: int
@@ -149,8 +150,8 @@ class Cohort:
         require(0 <= self.corrupt < 1, "corrupt", "at least 0 and below 1", self.corrupt)
         if self.honest < 1:
             raise ParameterError(
-                f"a cohort must have at least 1 honest device, got {self.smallest} survivors of which "
-                f"{self.most_corrupt} may be corrupt. Lower corrupt, or wait for more devices."
+                f"a cohort must have at least 1 honest device, got {self.smallest} survivors, of which"
+                f" {self.most_corrupt} may be corrupt. Lower the option 'corrupt', or wait for more devices."
             )
 
     @property
@@ -173,7 +174,7 @@ def share_variance(norm_squared: int, mu: float, share: float, cohort: Cohort) -
     """Return V, the smallest variance of one device's noise with which a block costs at most its share of μ².
 
     `mu` is the budget of the whole run, and `share` the fraction of μ² that the block may cost. V is in squared grid
-    units: the smallest integer V ≥ 16 with hV − 8 ≥ Δ²/(share · μ²), for h = cohort.honest and Δ² = `norm_squared`. V
+    units: the smallest integer V ≥ 16 with hV − 8 ≥ Δ²/(share · μ²), for h = `cohort.honest` and Δ² = `norm_squared`. V
     is 0 for a run without noise (μ = ∞).
     """
     require(norm_squared >= 1, "norm_squared", "at least 1", norm_squared)
@@ -220,8 +221,8 @@ def summing_distance(variance: int, honest: int) -> float:
     - h − 1 additions. The sum of two discrete Gaussians of variances V₁ and V₂ is one discrete Gaussian of variance
       V₁ + V₂, up to a distance of 4 θ(v) with v = V₁V₂/(V₁ + V₂). When the noise of one more device, of variance
       V ≥ 16, is added to that of k devices, v is kV/(k + 1), which is at least V/2 ≥ 8.
-    - One rounding. If x has a continuous Gaussian distribution of variance hV − 8, and is rounded to integer k with
-      probability proportional to exp(−(k − x)²/16), the result is a discrete Gaussian of variance hV, up to a distance
+    - One rounding. If x has a continuous Gaussian distribution of variance hV − 8, and is rounded to integer i with
+      probability proportional to exp(−(i − x)²/16), the result is a discrete Gaussian of variance hV, up to a distance
       of 4 θ(8).
     """
     require(variance >= SMALLEST_SHARE_VARIANCE, "variance", f"at least {SMALLEST_SHARE_VARIANCE}", variance)
@@ -237,37 +238,54 @@ def smoothing_error(variance: float) -> float:
     return 2 * decay / (1 - decay)
 
 
-def own_fraction(own_epsilon: float, epsilon: float, delta: float) -> float:
-    """Return the factor μ(own_epsilon)/μ(epsilon) by which a device multiplies the clip of every block.
+def own_delta(delta: float) -> float:
+    """Return the δ that belongs to the ε that a person allows one run: `delta`, but at most `LEDGER_DELTA`.
 
-    `own_epsilon` is the person's own budget, `epsilon` that of the run, both at `delta`. The factor is 1 if
-    `own_epsilon` is at least `epsilon`, and 0 if `own_epsilon` is 0: the device then sends zeros.
+    The server chooses `delta`, the δ of the run. With a large δ, the same ε would allow far less noise.
+    """
+    return min(delta, LEDGER_DELTA)
+
+
+def epsilon_at_own_delta(epsilon: float, delta: float) -> float:
+    """Return what a run that costs `epsilon` at `delta` costs at `own_delta(delta)`."""
+    own = own_delta(delta)
+    return epsilon if own == delta else epsilon_of_mu(run_mu(epsilon, delta), own * (1 - DELTA_RESERVED))
+
+
+def own_fraction(own_epsilon: float, epsilon: float, delta: float) -> float:
+    """Return the factor μ(own_epsilon)/μ(epsilon) by which a device multiplies the largest norm of every block.
+
+    `epsilon` is the budget of the run at `delta`, and `own_epsilon` the person's own budget at `own_delta(delta)`;
+    `run_mu` gives μ. The factor is 1 if `own_epsilon` is at least `epsilon_at_own_delta`, and 0 if `own_epsilon` is 0:
+    the device then sends zeros.
     """
     require(own_epsilon >= 0, "own_epsilon", "at least 0", own_epsilon)
-    if own_epsilon >= epsilon:
+    if own_epsilon >= epsilon_at_own_delta(epsilon, delta):
         return 1.0
     if own_epsilon == 0:
         return 0.0
     if epsilon == math.inf:
         raise ParameterError(
-            f"own_epsilon must be 0 or infinite in a run without noise, got {own_epsilon}. Give 0 to send zeros only."
+            f"own_epsilon must be inf or 0 in a run whose sums have no noise (epsilon = inf), got {own_epsilon:g}. To"
+            " take part without any privacy budget, set inf with `hushrec device budget --epsilon inf`; with 0, your"
+            " device sends zeros only. Otherwise do not join."
         )
-    return min(run_mu(own_epsilon, delta) / run_mu(epsilon, delta), 1.0)
+    return min(run_mu(min(own_epsilon, LARGEST_EPSILON), own_delta(delta)) / run_mu(epsilon, delta), 1.0)
 
 
 def own_norm_squared(norm_squared: int, fraction: float) -> int:
-    """Return ⌊fraction² · norm_squared⌋, the largest squared norm of a block whose clip is multiplied by `fraction`."""
+    """Return ⌊fraction² · norm_squared⌋: the largest squared norm of a block whose norm is multiplied by `fraction`."""
     require(0 <= fraction <= 1, "fraction", "from 0 to 1", fraction)
     return norm_squared if fraction == 1 else math.floor(Fraction(fraction) ** 2 * norm_squared)
 
 
 def default_delta(devices: int) -> float:
     """Return the default δ of a run: 1e-6, or 1/(10 · devices) if that is smaller."""
-    return min(1e-6, 1 / (10 * devices))
+    return min(LEDGER_DELTA, 1 / (10 * devices))
 
 
 def require_delta(delta: float, devices: int) -> None:
-    """Raise `ParameterError` if δ is above 1/(10 · devices).
+    """Raise `ParameterError` unless δ is above 0 and at most 1/(10 · devices).
 
     A larger δ would promise little: publishing the profile of one random person of n already satisfies δ = 1/n.
     """

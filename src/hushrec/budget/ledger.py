@@ -1,8 +1,8 @@
 """The privacy ledger of a device, which is charged *before* anything is sent.
 
-A ledger has one accountant for each unit, such as `selection` or `table`. It enforces the limit that the person has set
-for each unit. If a unit has no limit, an accountant with `needs_limit` refuses every event; other accountants only
-record their totals.
+A ledger has one accountant for each unit, such as `selection` or `table`. It enforces the limits that the person has
+set, by unit. In a unit without a limit, it refuses every event if the accountant has `needs_limit`, and otherwise only
+records the cost.
 """
 
 import math
@@ -13,6 +13,7 @@ from typing import Any
 from hushrec.budget.accountants import ACCOUNTANTS, Accountant
 from hushrec.budget.events import Event, as_number
 from hushrec.errors import BudgetExceeded, LedgerError, ParameterError, UnknownEvent, require
+from hushrec.json_values import from_json, to_json
 
 RECORD_VERSION = 2
 _SLACK = 1 + 1e-12  # so that 0.1 + 0.1 + 0.1 fits into a limit of 0.3
@@ -22,8 +23,7 @@ class Ledger:
     """The privacy cost of one device's releases, and the person's limits by unit, as in `Ledger(selection=8.0)`."""
 
     def __init__(self, **limits: float | None) -> None:
-        given = {unit: limit for unit, limit in limits.items() if limit is not None}
-        self._limits = {unit: _checked_limit(unit, limit) for unit, limit in given.items()}
+        self._limits = {unit: _checked_limit(unit, limit) for unit, limit in limits.items() if limit is not None}
         self._accountants: dict[str, Accountant] = {}
 
     def __repr__(self) -> str:
@@ -50,7 +50,7 @@ class Ledger:
         return True
 
     def _after(self, events: Iterable[Event]) -> dict[str, Accountant]:
-        """Return copies of the accountants of these events' units, with the cost of the events added.
+        """Return copies of the accountants that price these events, by unit, with the cost of the events added.
 
         Raise `BudgetExceeded` if a new total is above its limit.
         """
@@ -69,10 +69,10 @@ class Ledger:
         if after.charged() <= limit * _SLACK:
             return
         measure = after.measure
-        known = f"spent {measure} {before:.6g} of {limit:.6g}, this costs {after.charged() - before:.6g}"
-        sums = f"the limit is {measure} {limit:.6g}" if after.is_secret else known
+        costs = f"spent {measure} {before:.6g} of {limit:.6g}, the next step costs {after.charged() - before:.6g}"
+        shown = f"the limit is {measure} {limit:.6g}" if after.is_secret else costs
         raise BudgetExceeded(
-            f"{unit} budget would be exceeded: {sums}. Stop reporting or raise {limit_name(unit)}.",
+            f"{unit} budget would be exceeded: {shown}. Stop reporting or raise {limit_name(unit)}.",
             limit=limit,
             needed=None if after.is_secret else after.charged(),
         )
@@ -87,15 +87,17 @@ class Ledger:
     def set_limit(self, unit: str, limit: float | None) -> None:
         """Set or remove the limit of a unit in which nothing has been spent; raise `LedgerError` otherwise."""
         if self[unit].charged():
-            raise LedgerError(f"{limit_name(unit)} must not be set anew, because the ledger has a cost in this unit.")
+            raise LedgerError(
+                f"{limit_name(unit)} must be raised, not set, because the ledger already has a cost in this unit."
+            )
         self._limits.pop(unit, None)
         if limit is not None:
             self._limits[unit] = _checked_limit(unit, limit)
 
     def to_record(self) -> dict[str, Any]:
         """Return the limits and totals as plain numbers, for the device's own store. The totals are private."""
-        totals = {unit: asdict(accountant) for unit, accountant in self._accountants.items()}  # type: ignore[call-overload]
-        return {"version": RECORD_VERSION, "limits": dict(self._limits), "totals": totals}
+        totals = {unit: to_json(asdict(accountant)) for unit, accountant in self._accountants.items()}  # type: ignore[call-overload]
+        return {"version": RECORD_VERSION, "limits": to_json(self._limits), "totals": totals}
 
     @classmethod
     def from_record(cls, record: object) -> "Ledger":
@@ -108,7 +110,7 @@ class Ledger:
                 " store from a backup."
             )
         try:
-            ledger = cls(**record["limits"])
+            ledger = cls(**from_json(record["limits"]))
             for unit, totals in record["totals"].items():
                 accountant = ACCOUNTANTS[unit]
                 ledger._accountants[unit] = accountant(**_as_stored(accountant, totals))
@@ -132,7 +134,7 @@ def _accountant_of(unit: str) -> type[Accountant]:
 
 
 def _from_version_1(record: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Convert a record of version 1 to the current version; return {} if it is damaged.
+    """Return a record of version 1 in the form of the current version, or {} if the record is damaged.
 
     Version 1 had three units, and stored their limits under the names that `limit_name` returns.
     """
@@ -146,13 +148,15 @@ def _from_version_1(record: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _as_stored(accountant: type[Accountant], stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the stored totals, with an integer in a float field converted to a float: 8 and 8.0 are the same total."""
+    """Return stored totals as arguments of the accountant's class; integers in float fields are converted to floats."""
     floats = {total.name for total in fields(accountant) if total.type is float}  # type: ignore[arg-type]
-    return {name: float(value) if name in floats and type(value) is int else value for name, value in stored.items()}
+    found = from_json(stored)
+    return {name: float(value) if name in floats and type(value) is int else value for name, value in found.items()}
 
 
 def _checked_limit(unit: str, value: float) -> float:
     name = limit_name(unit)
     limit = as_number(name, value)
-    require(0 <= limit < math.inf, name, "finite and not negative", limit)
+    is_finite = limit < math.inf or _accountant_of(unit).may_be_infinite
+    require(limit >= 0 and is_finite, name, "finite and not negative", limit)
     return limit

@@ -23,7 +23,7 @@ FIRST_COMMANDS = ("demo", "train", "recommend", "report", "budget", "data")  # l
 
 
 class Commands(typer.core.TyperGroup):
-    """A command group whose help lists the commands in the order in which a newcomer needs them."""
+    """A command group whose help lists first the commands that a newcomer needs."""
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
         names = super().list_commands(ctx)
@@ -84,7 +84,6 @@ def main() -> None:
 
 
 def _check_threads(given: str | None) -> None:
-    """Refuse a value of NUMBA_NUM_THREADS with which engine `cpu` cannot start."""
     if given is not None and not (given.strip().isdecimal() and int(given) > 0):
         raise ParameterError(
             f"NUMBA_NUM_THREADS must be a whole number from 1 up, got {given!r}. Correct the variable or unset it."
@@ -93,19 +92,19 @@ def _check_threads(given: str | None) -> None:
 
 def print_json(value: Any) -> None:
     """Print the value to stdout as JSON, with infinity as the string "inf"."""
-    from hushrec.simulation.results import to_json
+    from hushrec.json_values import to_json
 
     print(json.dumps(to_json(value), indent=1))
 
 
 def say(text: str) -> None:
-    """Print a remark to stderr, so that stdout holds nothing but results."""
+    """Print a remark to stderr, because stdout is for results."""
     print(text, file=sys.stderr)
 
 
 @contextmanager
 def say_on_interrupt(message: Callable[[], str]) -> Iterator[None]:
-    """On Ctrl-C, print the message (what was saved, and how to continue) and re-raise the interrupt."""
+    """On Ctrl-C in the `with` block, print `message()` (what was saved, how to continue) and re-raise."""
     try:
         yield
     except KeyboardInterrupt:
@@ -114,7 +113,7 @@ def say_on_interrupt(message: Callable[[], str]) -> Iterator[None]:
 
 
 def deliver(record: Any, print_words: Callable[[Any], None], *, as_json: bool) -> None:
-    """Print the result of a command: as JSON if `as_json`, else by a call of `print_words` with the record."""
+    """Print the result of a command: as JSON if `as_json`, otherwise with `print_words`."""
     (print_json if as_json else print_words)(record)
 
 
@@ -122,8 +121,8 @@ def deliver(record: Any, print_words: Callable[[Any], None], *, as_json: bool) -
 def progress_bars(*columns: ProgressColumn) -> Iterator[Callable[..., None]]:
     """Yield a function `show(name, done, total, text=None)` that draws or updates the progress bar called `name`.
 
-    `done` of `total` steps are done; `total` is None if it is unknown. `text` is written before the bar, by default the
-    name. `columns` are Rich columns shown after the bar. Bars go to stderr, and only if it is a terminal.
+    `done` of `total` steps are done; `total` is None if unknown. `text` is written before the bar, by default the name.
+    `columns` are Rich columns after the bar. Bars are drawn on stderr if it is a terminal, otherwise not at all.
     """
     console, first = Console(stderr=True), (TextColumn("{task.description}"), BarColumn())
     with Progress(*first, *columns, console=console, transient=True, disable=not console.is_terminal) as bars:
@@ -157,7 +156,7 @@ def as_percentage(fraction: float) -> str:
 
 
 def harmless(text: str) -> str:
-    """Return untrusted text (a title, a file name) for Rich to print: markup escaped, control characters replaced."""
+    """Return untrusted text (a title, a file name) with markup escaped and control characters replaced, for Rich."""
     return escape(printable(text))
 
 

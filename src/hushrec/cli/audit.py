@@ -13,12 +13,16 @@ from rich.table import Column, Table
 from typer import Option
 
 from hushrec.cli.app import JsonFlag, app, deliver, progress_bars, say, say_on_interrupt
-from hushrec.cli.options import EpsilonG, EpsilonI, EpsilonP
+from hushrec.cli.options import with_declared_options
 from hushrec.cli.reading import Data, Reading, reads_ratings
+
+# Without `epsilon`: an audit of masked has other defaults.
+DECLARED = ("factors", "rounds", "epsilon_i", "epsilon_p", "epsilon_g", "profile_cap")
 
 
 @app.command(epilog="Example: hushrec audit ml-100k --protocol plain --protocol sdcf --epsilon-g 0 --plots audit-plots")
 @reads_ratings
+@partial(with_declared_options, names=DECLARED)
 def audit(
     data: Data,
     reading: Reading,
@@ -37,9 +41,6 @@ def audit(
         int | None,
         Option(help="Number of people to attack.  [default: 100, or half of all people if that is fewer]"),
     ] = None,
-    epsilon_i: EpsilonI = None,
-    epsilon_p: EpsilonP = None,
-    epsilon_g: EpsilonG = None,
     epsilon: Annotated[
         float | None,
         Option(
@@ -47,27 +48,15 @@ def audit(
             " whole profile.  [default: audit 8, 1 and inf]"
         ),
     ] = None,
-    profile_cap: Annotated[
-        int | None,
-        Option(
-            help="sdcf: public cap on the number of ratings per person, for which the selection of items is calibrated."
-            " Of a person with more ratings, a random subset of this size counts as rated.  [default: no cap; each"
-            " device uses its own number]"
-        ),
-    ] = None,
-    factors: Annotated[int | None, Option(help="Length of each user and item vector.  [default: 50; bpr: 10]")] = None,
-    rounds: Annotated[
-        int | None, Option(help="Number of rounds to train and to attack; not for masked.  [default: 100]")
-    ] = None,
     seed: Annotated[
         int, Option(help="Seed of the training, of the choice of people to attack, and of the attacks.")
     ] = 0,
     sweep: Annotated[
         list[str] | None,
         Option(
-            help="Model mf: after the audit, train and attack the last --protocol (by default sdcf) once for each of"
-            " several values of one quantity. noise: the variance of the Langevin noise. budget: epsilon-g, for sdcf"
-            " only. May be repeated.  [default: no sweep]"
+            help="Model mf: after the audit, train and attack the last --protocol (by default sdcf) again with several"
+            " values of one quantity: the variance of the Langevin noise (--sweep noise) or, for sdcf only, epsilon-g"
+            " (--sweep budget). May be repeated.  [default: no sweep]"
         ),
     ] = None,
     plots: Annotated[
@@ -75,25 +64,17 @@ def audit(
         Option(help="Write the record, its plots and an HTML page into this folder.  [default: only print]"),
     ] = None,
     as_json: JsonFlag = False,
+    **options: Any,
 ) -> None:
     """Attack the protocols as a server could; print the success of each attack and the claim that it tests."""
     from hushrec.audit.auditors import find_auditor
     from hushrec.audit.sweeps import check_sweeps
+    from hushrec.json_values import to_json
     from hushrec.report.audits import check_writable, write_audit
-    from hushrec.simulation.results import to_json
 
     started = time.perf_counter()
-    options = {
-        "factors": factors,
-        "rounds": rounds,
-        "epsilon": epsilon,
-        "epsilon_i": epsilon_i,
-        "epsilon_p": epsilon_p,
-        "epsilon_g": epsilon_g,
-        "profile_cap": profile_cap,
-    }
     auditor = find_auditor(model, protocol)
-    settings = auditor.choose(model, protocol, options, seed)
+    settings = auditor.choose(model, protocol, {"epsilon": epsilon, **options}, seed)
     check_sweeps(settings, sweep or [])
     if plots is not None:
         check_writable(plots)
@@ -132,9 +113,9 @@ def _attack(data: str, reading: Reading, auditor: Any, settings: list[Any], user
 
 
 def _spent(started: float) -> dict[str, float]:
-    """Return `seconds`, the time since `started`, and `processor_seconds`.
+    """Return `seconds`, the time since `started`, and `processor_seconds`, the processor time of this process.
 
-    The latter is the processor time of this process since its start, and of its finished child processes.
+    Processor time counts from the start of the process and includes child processes that have ended.
     """
     times = os.times()
     spent = times.user + times.system + times.children_user + times.children_system
@@ -151,9 +132,9 @@ def side_by_side(
 ) -> list[Any]:
     """Return the result of `work` for each task, in order, computed in a pool with at most one process per core.
 
-    Tasks start in reverse order, because those at the end of the list take longest. `names` has the name of each task,
-    and `steps` the number of steps of its progress bar. `progress` is called with (name, "attacks", 0, `steps`) for
-    every task at first, and with (name, "done", `steps`, `steps`) when the task is done.
+    Tasks start in reverse order, because the last tasks take longest. `names` has the name of each task, and `steps`
+    the number of steps of its progress bar. `progress` is called with (name, "attacks", 0, `steps`) for every task at
+    the beginning, and with (name, "done", `steps`, `steps`) when a task is done.
     """
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -169,24 +150,24 @@ def side_by_side(
 
 
 def print_audit(record: dict[str, Any]) -> None:
-    """Print the record of an audit as tables.
+    """Print the record of an audit.
 
-    They are: the most successful attack on each target, such as which items were rated; sentences on whether each
-    guarantee held; every attack; and the claim that each attack tests.
+    First come the most successful attack on each target, such as which items were rated, and whether each guarantee
+    held; then a table of every attack, and the claim that each attack tests.
     """
-    from hushrec.report.audits import TARGETS, attack_rows, audit_words, worst_cell
+    from hushrec.report.audits import attack_rows, audit_words, worst_rows
 
     console = Console(width=None if Console().is_terminal else 160)
     protocols = list(record["worst"])
     summary = Table("most successful attack on", *protocols, box=None, title_justify="left")
-    for target, words in TARGETS.items():
-        summary.add_row(words, *(worst_cell(record["worst"][protocol].get(target)) for protocol in protocols))
+    for cells in worst_rows(record):
+        summary.add_row(*cells)
     console.print(summary, "")
     for sentence in audit_words(record)[1:]:
         console.print(sentence, "", highlight=False)
     rows = attack_rows(record)
-    cells = (Column(protocol, no_wrap=True) for protocol in protocols)
-    table = Table("target", Column("attack", min_width=28), "measure", "chance", *cells, box=None)
+    columns = (Column(protocol, no_wrap=True) for protocol in protocols)
+    table = Table("target", Column("attack", min_width=28), "measure", "chance", *columns, box=None)
     for number, row in enumerate(rows):
         first = number == 0 or rows[number - 1].target != row.target
         table.add_row(row.target if first else "", row.name, row.measure, row.chance, *row.cells)

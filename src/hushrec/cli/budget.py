@@ -3,13 +3,14 @@
 import textwrap
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
 from hushrec.cli.app import JsonFlag, app, print_json, say
-from hushrec.cli.options import EpsilonG, EpsilonI, EpsilonP
+from hushrec.cli.options import with_personal_options
 from hushrec.files import written
+from hushrec.protocols.gradient import SDCF
 
 if TYPE_CHECKING:
     from hushrec.protocols.gradient.meaning import Meaning, SelectionBudget
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 
 @app.command(epilog="Example: hushrec budget --rated 20 --items 3706 --epsilon-i 1 --profile-cap 600 --plot budget.svg")
+@with_personal_options(after="reports_per_client", protocols=[SDCF])
 def budget(
     rated: Annotated[int, Option(help="Number of items that the person has rated.")] = 85,
     items: Annotated[int, Option(help="Number of items in the catalogue.")] = 1682,
@@ -24,9 +26,6 @@ def budget(
         float | None,
         Option(help="Average number of items that a device reports per round.  [default: the value of --rated]"),
     ] = None,
-    epsilon_i: EpsilonI = None,
-    epsilon_p: EpsilonP = None,
-    epsilon_g: EpsilonG = None,
     model: Annotated[str, Option(help="Model of the run: mf, fm or bpr.")] = "mf",
     rounds: Annotated[int, Option(help="Number of rounds in which the device takes part.")] = 100,
     profile_cap: Annotated[
@@ -41,13 +40,13 @@ def budget(
     ] = 0.05,
     plot: Annotated[Path | None, Option(help="Also draw the explanation as a plot, into this SVG file.")] = None,
     as_json: JsonFlag = False,
+    **options: Any,
 ) -> None:
     """Explain what a privacy budget of protocol sdcf means for one person; nothing is trained."""
-    from hushrec.protocols.gradient import SDCF
     from hushrec.protocols.gradient.meaning import SelectionBudget, explain_budget
     from hushrec.simulation.settings import Settings
 
-    settings = Settings(protocol=SDCF.name, model=model, epsilon_i=epsilon_i, epsilon_p=epsilon_p, epsilon_g=epsilon_g)
+    settings = Settings(protocol=SDCF.name, model=model, **options)
     budgets = settings.make_protocol().chosen_options()
     chosen = SelectionBudget(
         n_rated=rated,
@@ -74,21 +73,24 @@ def budget(
 def budget_plot(budget: "SelectionBudget") -> "Drawing":
     """Plot what an `sdcf` budget reveals: how many reported items are really rated, and what a server may conclude.
 
-    The left panel shows the expected number of rated items among those sent in a round, by epsilon_i, with epsilon_p =
-    2 epsilon_i. The right panel shows, by round, the server's probability that one item is rated: if it was sent in
-    every round, and if it was never sent.
+    The left panel shows the expected number of rated items among those sent in a round as a function of `epsilon_i`,
+    with the default of `epsilon_p`. The right panel shows the server's probability after each round that one item is
+    rated: if it was sent in every round so far, and if it was never sent.
     """
     from hushrec.protocols.gradient.meaning import belief, explain_budget
-    from hushrec.protocols.gradient.selection import EPSILON_P_FACTOR
+    from hushrec.protocols.gradient.protocols import Sdcf
     from hushrec.report.plots import HEIGHT, MUTED, SERIES, WIDTH, new_axes, to_svg
 
     def real_at(epsilon_i: float) -> float:
-        own = replace(budget, epsilon_i=epsilon_i, epsilon_p=EPSILON_P_FACTOR * epsilon_i)
+        own = replace(budget, epsilon_i=epsilon_i, epsilon_p=default_epsilon_p(epsilon_i))
         return explain_budget(own).real_among_them
+
+    def default_epsilon_p(epsilon_i: float) -> float:
+        return Sdcf(epsilon_i, None).selection.epsilon_p
 
     with new_axes(2 * WIDTH, HEIGHT, columns=2) as (figure, (left, right)):
         scales = [2.0**power for power in range(-4, 11)]
-        usable = [epsilon for epsilon in scales if epsilon * 2 < 600 * budget.n_protected]
+        usable = [epsilon for epsilon in scales if default_epsilon_p(epsilon) < 600 * budget.n_protected]
         left.plot(
             usable, [real_at(epsilon) for epsilon in usable], color=SERIES[0], linewidth=1.8, label="really rated"
         )
@@ -114,7 +116,7 @@ def budget_plot(budget: "SelectionBudget") -> "Drawing":
 
 
 def in_words(chosen: "SelectionBudget", meaning: "Meaning") -> list[str]:
-    """Return the explanation of a budget, as lines of at most 80 characters."""
+    """Return the explanation of a budget `chosen` and its `meaning`, as lines of text."""
     found, not_covered = meaning.probabilities, list(meaning.not_covered)
     if chosen.epsilon_g is not None:  # the model has fake errors
         outside = f"{meaning.real_errors_outside_fakes:.0%} of a person's real errors lie where no fake can be"

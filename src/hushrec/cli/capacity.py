@@ -16,7 +16,7 @@ ROWS = {
     "server_gbit_up": ("traffic into the server", "Gbit/s"),
     "server_gb_sums": ("memory of the server for sums", "GB"),
     "server_core_hours": ("processor time of the server", "core-hours"),
-}  # quantities of `hushrec.capacity`: the words to print, and the unit
+}  # by name of a cost in `hushrec.capacity`: the words to print, and the unit
 
 
 @app.command(epilog="Example: hushrec capacity --people 1e8 --items 1e6")
@@ -27,7 +27,8 @@ def capacity(
     epsilon: Annotated[
         float,
         Option(
-            help="masked: privacy budget of a person's whole profile; sets the number of rounds and the report size."
+            help="masked: privacy budget of a person's whole profile; it decides the number of rounds and the report"
+            " size."
         ),
     ] = 8.0,
     hours: Annotated[float, Option(help="Hours for which a round is open.")] = 24.0,
@@ -35,8 +36,8 @@ def capacity(
         int | None,
         Option(
             min=1,
-            help="masked: number of blocks into which the catalogue is divided; a device reports on one block."
-            "  [default: the smallest number that is estimated to keep reports below 10 MB]",
+            help="masked: number of blocks into which the catalogue is divided; a device reports on the items of one"
+            " block.  [default: the smallest number that is estimated to keep reports below 10 MB]",
         ),
     ] = None,
     as_json: JsonFlag = False,

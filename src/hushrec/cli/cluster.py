@@ -22,12 +22,15 @@ Dashboard = Annotated[
 
 @contextmanager
 def on_cluster(engine: str | None, address: str | None, workers: int | None, dashboard: bool) -> Iterator[None]:
-    """Connect to a Ray cluster, or start one, if the engine is `ray`; refuse these options for other engines."""
+    """Run the `with` block on a Ray cluster if `engine` is "ray": the one at `address`, or a new one on this machine.
+
+    Raise `ParameterError` if `engine` is not "ray" and another argument is given.
+    """
     if engine != "ray":
         if address is not None or workers is not None or dashboard:
             raise ParameterError(
-                f"address, workers and dashboard need engine ray, got {engine or 'no engine'}. Add --engine ray, or"
-                " leave them out."
+                f"--address, --workers and --dashboard need --engine ray, got {engine or 'no engine'}. Add --engine"
+                " ray, or leave them out."
             )
         yield
         return

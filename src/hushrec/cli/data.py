@@ -37,7 +37,7 @@ app.add_typer(
 
 @data_app.command(name="list", epilog="Example: hushrec data list --data-dir ~/ratings")
 def list_sets(data_dir: DataDir = None, as_json: JsonFlag = False) -> None:
-    """List the data sets that hushrec knows by name, and where each one is found on this machine."""
+    """List the data sets that hushrec knows by name, and where each data set is on this machine."""
     summary = "generated, with known true ratings; options as in synthetic:users=100,items=50"
     rows = [{"name": "synthetic", "summary": summary, "found": "built in"}]
     rows += _named_sets(data_dir)
@@ -88,10 +88,9 @@ def get(
 
 
 def _confirm_licence(address: str) -> None:
-    """Ask the user to accept the licence, and abort on a no; without a terminal, require --yes."""
     if not sys.stdin.isatty():
         raise typer.BadParameter(
-            "the licence must be accepted, and there is no terminal to ask on. Read the licence, then pass --yes.",
+            "the licence must be accepted, but there is no terminal to answer on. Read the licence, then pass --yes.",
             param_hint="--yes",
         )
     typer.confirm(f"download {address} on these terms?", abort=True, err=True)
@@ -117,8 +116,9 @@ def shard(
 ) -> None:
     """Divide rating data by person into Parquet files (shards), and write them to a folder.
 
-    `train` accepts the folder as data. It then needs only some of the ratings in memory at a time, as this command does
-    for a file. With --engine ray, every worker loads the ratings of some people only.
+    `train` accepts the folder as data, and then holds only some of the ratings in memory at a time. With --engine ray,
+    every worker loads the ratings of some people only. This command reads a file in pieces, so that the file may be
+    larger than the memory.
     """
     manifest = reading.shard(data, out, ratings_per_shard).manifest
     if as_json:
@@ -129,12 +129,14 @@ def shard(
 
 
 def _print_summary(summary: dict[str, Any]) -> None:
+    from hushrec.scale import Scale
+
     table = Table(box=None, show_header=False)
     table.add_row("users", f"{summary['users']:,}")
     table.add_row("items", f"{summary['items']:,}" + (", with titles" if summary["titles"] else ""))
     table.add_row("ratings", f"{summary['ratings']:,} ({as_percentage(summary['density'])} of all pairs)")
     has_ratings = summary["scale"] is not None
-    scale = f"{summary['scale']}, mean {summary['mean']:.2f}" if has_ratings else "none: pairs without ratings"
+    scale = f"{Scale(*summary['scale'])}, mean {summary['mean']:.2f}" if has_ratings else "none: pairs without ratings"
     table.add_row("scale", scale)
     for value, count in summary.get("values", {}).items():
         table.add_row("", f"{value:>4} {'█' * round(40 * count / max(summary['values'].values()))} {count:,}")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @app.command(epilog="Example: hushrec demo --out /tmp/hushrec-demo")
 def demo(
-    out: Annotated[Path, Option(help="Folder for the results; those of an earlier demo are replaced.")] = Path(
+    out: Annotated[Path, Option(help="Folder for the results; the results of an earlier demo are replaced.")] = Path(
         "hushrec-demo"
     ),
     as_json: JsonFlag = False,
@@ -63,7 +63,7 @@ def demo(
 
 
 def print_demo(done: "Demo") -> None:
-    """Print the accuracy table, the attacks, one person's recommendations, what is not covered, and what to do next."""
+    """Print accuracy, attacks, one person's recommendations, what guarantees do not cover, and what to do next."""
     from hushrec.demo import in_words
 
     print_study(done.study)
@@ -100,10 +100,7 @@ def _print_leaks(done: "Demo") -> None:
 
 
 def _not_covered(study: "Study") -> dict[str, dict[str, None]]:
-    """Return, by private protocol, the phrases that say what its guarantee does not cover.
-
-    They are the keys of a dict, which keeps their order and drops repetitions.
-    """
+    """Return for each private protocol what its guarantee does not cover, as the keys of a dict, without repetition."""
     found: dict[str, dict[str, None]] = {}
     for setting in study.settings:
         if setting.private:
@@ -112,5 +109,5 @@ def _not_covered(study: "Study") -> dict[str, dict[str, None]]:
 
 
 def _say(text: str, *, indent: int = 0, first: bool = False) -> None:
-    """Print a paragraph wrapped to 79 columns; indent its later lines. With `first`, print an empty line before it."""
+    """Print a paragraph wrapped to 79 columns, after an empty line if `first`; `indent` is for later lines."""
     print("\n" * first + textwrap.fill(printable(text), 79, subsequent_indent=" " * indent, break_long_words=False))

@@ -6,14 +6,14 @@ import socket
 import sys
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer import Argument, Option
 
 import hushrec
 from hushrec.cli.app import JsonFlag, app, counted, print_json, print_table, say
-from hushrec.cli.options import Authority, Count, EpsilonG, EpsilonI, EpsilonP, Port
+from hushrec.cli.options import Authority, Count, PersonalProtocol, Port, given_only, with_personal_options
 from hushrec.errors import DataError, LocalProtocolError, ParameterError
 
 device_app = typer.Typer(
@@ -27,24 +27,15 @@ Folder = Annotated[
     Path | None,
     Option("--store", help="Folder of the device's ratings, ledger and keys.  [default: $XDG_DATA_HOME/hushrec]"),
 ]
-WAIT_SECONDS = 30.0  # for which one step waits for a round to open
-SPEAK_SECONDS = 10.0  # at least, between two progress lines
+WAIT_SECONDS = 30.0  # the longest that one step waits for a round to open
+SPEAK_SECONDS = 10.0  # the least time between two progress lines
 
 
 @device_app.command(epilog="Example: hushrec device init --epsilon 4 --rate 50=5 --rate 7=2")
+@with_personal_options(after="protocol")
 def init(
     store: Folder = None,
-    epsilon: Annotated[
-        float,
-        Option(help="masked: largest privacy budget that one run may spend, for this person's whole profile."),
-    ] = 8.0,
-    least_cohort: Annotated[
-        int,
-        Option(help="masked: smallest number of devices in a sum; this device refuses to add to a smaller one."),
-    ] = 3,
-    epsilon_i: EpsilonI = None,
-    epsilon_p: EpsilonP = None,
-    epsilon_g: EpsilonG = None,
+    protocol: PersonalProtocol = None,
     max_value_rho: Annotated[
         float | None,
         Option(
@@ -56,15 +47,18 @@ def init(
     ratings: Annotated[
         list[str] | None, Option("--rate", help="Rating to write into the new store, as ITEM=VALUE; may be repeated.")
     ] = None,
+    **options: Any,
 ) -> None:
     """Create a store for this person's ratings, with the privacy budgets that the person allows."""
-    from hushrec.data.ratings import Scale
+    from hushrec.scale import Scale
 
     values, chosen = _first_ratings(ratings or []), Scale.parse(scale)
-    given = {"epsilon_i": epsilon_i, "epsilon_p": epsilon_p, "epsilon_g": epsilon_g, "max_value_rho": max_value_rho}
-    budgets = {name: value for name, value in given.items() if value is not None}
     with hushrec.Device.create(
-        store, epsilon=epsilon, least_cohort=least_cohort, scale=(chosen.low, chosen.high), **budgets
+        store,
+        scale=(chosen.low, chosen.high),
+        max_value_rho=max_value_rho,
+        protocol=protocol,
+        **given_only(options),
     ) as device:
         device.add_ratings(values)
     say("the store was created; only you can read it")
@@ -160,8 +154,8 @@ def join(
         Option(
             "--again",
             help="Enrol a second time, after this store was restored from a backup or copied. masked: if another copy"
-            " of the store has reported, this device counts the rest of the run's budget as spent; sdcf: costs"
-            " epsilon-p a second time.",
+            " of the store has reported, the rest of the run's budget counts as spent; sdcf: the next report costs"
+            " epsilon-p again.",
         ),
     ] = False,
     follow: Annotated[
@@ -188,7 +182,7 @@ def join(
         device.join(server, invitation=invitation, ca=ca, insecure=insecure, again=again)
         if not joined:
             say(_welcome(device))
-            say(" ".join(device.asks()))
+            say(" ".join([*device.asks(), *_own_level(device.budget())]))
         elif device.server != old:
             say(f"the server is now at {device.server}")
         if joined and follow:
@@ -199,8 +193,19 @@ def join(
             device.drop_out()
 
 
+def _own_level(statement: dict[str, Any]) -> list[str]:
+    """Return a list with a sentence about the ε that the person chose for the joined run, if they chose one.
+
+    `statement` is the result of `Device.budget`.
+    """
+    if statement["own_delta"] is None:
+        return []
+    own = f"ε = {statement['own_epsilon']:g} (δ = {statement['own_delta']:g})"
+    return [f"Your own budget for this run is {own}; `hushrec device budget --epsilon` changes it for later reports."]
+
+
 def _follow(device: "hushrec.Device") -> str:
-    """Agree to the further rounds or next run that the server offers; return a sentence that says which."""
+    """Agree to the further rounds or next run that the server offers; return a line to print about them."""
     run = None if device.offer is None else device.offer.run_id
     device.follow()
     assert device.offer is not None
@@ -208,7 +213,7 @@ def _follow(device: "hushrec.Device") -> str:
 
 
 def _welcome(device: "hushrec.Device") -> str:
-    """Return the line to print after joining: the server, its items and rounds, and how many ratings are not used."""
+    """Return the line to print after joining: the server, its items and rounds, and the number of unused ratings."""
     status = device.status()
     unknown = status.n_ratings - status.n_known
     rest = f"; {counted(unknown, 'rating is', 'ratings are')} of items that the server does not have" if unknown else ""
@@ -282,46 +287,55 @@ def recommend(
 
 
 @device_app.command(epilog="Example: hushrec device budget --raise-to 16")
+@with_personal_options(after="protocol", shows_defaults=False)
 def budget(
-    epsilon: Annotated[
-        float | None,
-        Option(
-            help="masked: set the largest epsilon that a run may spend, from the next round on. The server"
-            " cannot see it in the reports."
-        ),
-    ] = None,
+    protocol: PersonalProtocol = None,
     raise_to: Annotated[
         float | None,
         Option(
-            help="Raise to this value the limit on the epsilon that all runs together may spend. The device can then"
-            " join a next run (masked), or draw permanent bits again (sdcf)."
+            help="New, higher limit on the epsilon of all runs together. With it the device can join a next run"
+            " (masked), draw permanent bits again (sdcf), or join a run of a protocol without budget options (name the"
+            " protocol with --protocol)."
         ),
     ] = None,
     store: Folder = None,
     as_json: JsonFlag = False,
+    **options: Any,
 ) -> None:
-    """Show the privacy budget that this device has spent, what the budget covers, and what it does not cover."""
+    """Show the privacy budget that this device has spent, what the budget covers, and what it does not cover.
+
+    Options of a protocol, such as --epsilon, are set first, and count from the next round on. The server does not learn
+    them.
+    """
     with hushrec.Device(store) as device:
-        if epsilon is not None:
-            device.choose_epsilon(epsilon)
+        given = given_only(options)
+        if given or (protocol is not None and raise_to is None):
+            device.choose(protocol, **given)
         if raise_to is not None:
-            device.raise_budget(raise_to)
-        statement, has_joined, allowed = device.budget(), device.status().has_joined, device.budgets
+            device.raise_budget(raise_to, protocol)
+        statement, has_joined, budgets = device.budget(), device.has_joined, device.budgets
     if as_json:
         print_json(statement)
         return
     if not has_joined and statement["spent"] == 0:
-        print("spent nothing: this device has not joined a server. All rounds of one run together may cost")
-        print(f"  masked: epsilon {allowed.epsilon:g} of the whole profile, at the delta that the run states")
-        print(f"  sdcf: epsilon {allowed.epsilon_p:g} of the list of reported items")
+        print("spent nothing: this device has not joined a server. It may join runs with these options:")
+        for name, chosen in budgets.by_protocol().items():
+            if chosen:
+                values = (f"{option} {value:g}" for option, value in chosen.items() if value is not None)
+                print(f"  {name}: {', '.join(values)}")
         return
+    limit, rounds, delta = statement["limit"], statement["rounds"], statement["delta"]
+    allowed = "" if limit is None else f" of {limit:.3g}"
+    allowed += f" (delta {delta:g})" if delta else ""
     print(
-        f"spent epsilon {statement['spent']:.3g} of {statement['limit']:.3g}, {counted(statement['rounds'], 'round')}"
+        f"spent epsilon {statement['spent']:.3g}{allowed}" + ("" if rounds is None else f", {counted(rounds, 'round')}")
     )
+    for sentence in _own_level(statement):
+        print(f"  {sentence}")
     print(f"  covers: {statement['unit']}")
     for sentence in statement["not_covered"]:
         print(f"  does not cover: {sentence}")
-    for sentence in statement.get("also", ()):
+    for sentence in statement["sentences"]:
         print(f"  {sentence}")
 
 
@@ -369,6 +383,7 @@ def ui(port: Port = 8471, store: Folder = None) -> None:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind(("127.0.0.1", port))
+            listening.listen()  # a browser that is quicker than the server waits instead of failing
         except OSError:
             raise ParameterError(f"--port must be free, got {port}. Choose another port, or 0 for any.") from None
         place = f"127.0.0.1:{listening.getsockname()[1]}"

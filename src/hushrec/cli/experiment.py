@@ -41,7 +41,10 @@ def experiment(
     ] = None,
     engine: Annotated[
         str | None,
-        Option(help="ray: spread the runs over a Ray cluster.  [default: run on this machine, with the file's engine]"),
+        Option(
+            help="ray: spread the runs over a Ray cluster.  [default: run on this machine, with the engine that the"
+            " file names]"
+        ),
     ] = None,
     address: Address = None,
     workers: Workers = None,
@@ -88,9 +91,9 @@ def experiment(
     if as_json:
         print_json({"records": str(folder), "runs": len(prepared.plans), "diverged": diverged})
     else:
-        kept = f"{counted(len(prepared.plans), 'run')} kept in {folder}"
+        runs = f"{counted(len(prepared.plans), 'run')} kept in {folder}"
         failed = f", {diverged} diverged" if diverged else ""
-        say(f"{kept}{failed}. To see the results: hushrec report {folder}")
+        say(f"{runs}{failed}. To see the results: hushrec report {folder}")
 
 
 def _kept_runs(done: int, total: int) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from hushrec.cli.app import JsonFlag, app, counted, print_json, say
-from hushrec.cli.options import Authority, EpsilonG, EpsilonI
+from hushrec.cli.options import Authority, PersonalProtocol, given_only, with_personal_options
 from hushrec.cli.reading import Data, Reading, reads_ratings
 from hushrec.errors import ParameterError
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 @app.command(epilog="Example: hushrec fleet ml-100k --server https://127.0.0.1:8470 --ca certificate.pem --devices 943")
 @reads_ratings
+@with_personal_options(after="protocol")
 def fleet(
     data: Data,
     reading: Reading,
@@ -28,13 +29,9 @@ def fleet(
     ] = None,
     stores: Annotated[Path, Option(help="Folder in which each device gets a folder for its store.")] = Path("fleet"),
     rounds: Annotated[
-        int | None, Option(help="Number of rounds to report in.  [default: until the run is over]")
+        int | None, Option(help="Number of rounds in which every device reports.  [default: until the run is over]")
     ] = None,
-    epsilon: Annotated[
-        float, Option(help="masked: largest privacy budget that each device allows a run to spend.")
-    ] = 8.0,
-    epsilon_i: EpsilonI = None,
-    epsilon_g: EpsilonG = None,
+    protocol: PersonalProtocol = None,
     epochs: Annotated[
         int, Option(help="sdcf: largest number of times that a device draws its permanent bits in the run.", min=1)
     ] = 1,
@@ -47,11 +44,12 @@ def fleet(
         bool,
         Option(
             "--next",
-            help="Every device agrees to the further rounds or next run that the server offers, and to the cost.",
+            help="Let every device agree to the further rounds or next run that the server offers, and to their cost.",
         ),
     ] = False,
     processes: Annotated[int, Option(help="Number of processes that share the devices.", min=1)] = 1,
     as_json: JsonFlag = False,
+    **options: Any,
 ) -> None:
     """Run many real devices against a server, each with its own store and keys, for load and end-to-end tests."""
     from hushrec.device.budgets import Budgets
@@ -62,10 +60,10 @@ def fleet(
     if ratings.scale is None:
         raise ParameterError(f"a fleet needs rating values, and {ratings.name} has none. Use data with ratings.")
     members = _members(ratings, devices or ratings.n_users, split_seed, stores)
-    given = {"epsilon_i": epsilon_i, "epsilon_g": epsilon_g}
-    chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    budgets = Budgets(epsilon=epsilon, scale=(ratings.scale.low, ratings.scale.high), **chosen)
-    budgets = replace(budgets, limits={"selection": epochs * budgets.epsilon_p})
+    budgets = Budgets(scale=(ratings.scale.low, ratings.scale.high)).choosing(given_only(options), protocol)
+    if epochs > 1:
+        one_draw = next(own["epsilon_p"] for own in budgets.by_protocol().values() if "epsilon_p" in own)
+        budgets = replace(budgets, limits={"selection": epochs * one_draw})
     orders = Orders(
         server=check_address(server),
         budgets=budgets,

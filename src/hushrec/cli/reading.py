@@ -1,11 +1,11 @@
-"""The options for reading rating data, which are the same on every command that takes DATA.
+"""The options for reading rating data, for every command that reads DATA.
 
 A command gets these options by a parameter `reading: Reading` and the decorator `reads_ratings`.
 """
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
@@ -15,7 +15,8 @@ from typer import Argument, Option
 from hushrec.cli.app import DataDir, counted, say
 
 if TYPE_CHECKING:
-    from hushrec.data.ratings import Ratings, Scale
+    from hushrec.arrays import FloatArray
+    from hushrec.data.ratings import Ratings
     from hushrec.data.shards import Shards
 
 Data = Annotated[str, Argument(help="Name of a data set (synthetic, ml-100k, …) or path of a rating file.")]
@@ -23,11 +24,14 @@ Data = Annotated[str, Argument(help="Name of a data set (synthetic, ml-100k, …
 
 @dataclass(frozen=True)
 class Reading:
-    """The values of the reading options; the field names are the parameters of `hushrec.data.load`."""
+    """The options for reading rating data; the fields have the names of the parameters of `hushrec.data.load`."""
 
     columns: Annotated[
         str | None,
-        Option(help="Names or positions of the columns user,item,rating.  [default: found by the header]"),
+        Option(
+            help="Names or positions of the columns of user, item and rating, separated by commas.  [default: found by"
+            " the header]"
+        ),
     ] = None
     scale: Annotated[
         str | None, Option(help="Smallest and largest rating, such as 1,5.  [default: guessed from the ratings]")
@@ -40,10 +44,7 @@ class Reading:
     ] = None
     items: Annotated[
         Path | None,
-        Option(
-            "--items",
-            help="File with one item per row: id, title, attributes.  [default: the file of a named data set, or none]",
-        ),
+        Option(help="File with one item per row: id, title, attributes.  [default: the file of a named set, or none]"),
     ] = None
     implicit: Annotated[
         bool, Option("--implicit", help="Read only the (user, item) pairs of the file, without ratings.")
@@ -62,7 +63,6 @@ class Reading:
     public: Annotated[
         Path | None,
         Option(
-            "--public",
             help="Model gp: file of public ratings by other people, read with the same options. Training also learns"
             " from these ratings how good each item is, which costs no privacy budget.",
         ),
@@ -78,9 +78,10 @@ class Reading:
         return ratings
 
     def shard(self, data: str, folder: Path, ratings_per_shard: int) -> "Shards":
-        """Write the data as shards, print a summary to stderr, and return the shards; a file is read in batches.
+        """Write the data to a folder as shards, print a summary to stderr, and return the shards.
 
-        Raise `DataError` if --public is given, because shards cannot contain public ratings.
+        A file is read in batches, so that it need not fit into memory. Raise `DataError` if --public is given, because
+        shards cannot contain public ratings.
         """
         from hushrec.data.shards import write_shards
         from hushrec.data.sources import Form, find_file, is_made
@@ -93,7 +94,7 @@ class Reading:
         written = shard_file(file, Form.of(**given), folder, ratings_per_shard)
         about = written.shards.manifest
         sizes = {"user": about["people"], "item": about["items"], "rating": about["ratings"]}
-        _say_found(about["name"], sizes, written.scale, written.guessed_from, written.notices)
+        _print_summary(written.about, sizes, written.extremes)
         return written.shards
 
     def given(self) -> dict[str, Any]:
@@ -103,29 +104,23 @@ class Reading:
 
 
 def announce(ratings: "Ratings") -> None:
-    """Print the data's name, counts and scale, and notices about its catalogue, to stderr."""
+    """Print the name, counts and scale of the data, and notices about its catalogue, to stderr."""
     sizes = {"user": ratings.n_users, "item": ratings.n_items, "rating": ratings.n_ratings}
-    values = ratings.values if ratings.scale_is_guessed else None
-    extremes = None if values is None else (float(values.min()), float(values.max()))
-    _say_found(
-        ratings.name, sizes, ratings.scale, extremes, [] if ratings.catalogue is None else ratings.catalogue.notices
-    )
+    _print_summary(ratings, sizes, ratings.values)
 
 
-def _say_found(
-    name: str,
-    sizes: Mapping[str, int],
-    scale: "Scale | None",
-    guessed_from: tuple[float, float] | None,
-    notices: Iterable[str],
-) -> None:
+def _print_summary(about: "Ratings", sizes: Mapping[str, int], values: "FloatArray | None") -> None:
+    """Print the name, sizes and scale of the data set `about`, and notices about its catalogue, to stderr.
+
+    `sizes` maps a noun (user, item, rating) to its number. `values` has at least the smallest and the largest rating.
+    """
     counts = ", ".join(counted(number, noun) for noun, number in sizes.items())
-    words = "no scale" if scale is None else f"scale {scale}"
-    if scale is not None and guessed_from is not None:
-        low, high = guessed_from
-        words += f", guessed from ratings of {low:g} to {high:g}. If the scale is wrong, pass --scale MIN,MAX"
-    say(f"{name}: {counts}, {words}")
-    for notice in notices:
+    words = "no scale" if about.scale is None else f"scale {about.scale}"
+    if about.scale_is_guessed and values is not None:
+        guessed = f"guessed from ratings of {values.min():g} to {values.max():g}"
+        words += f", {guessed}. If the scale is wrong, pass --scale MIN,MAX"
+    say(f"{about.name}: {counts}, {words}")
+    for notice in [] if about.catalogue is None else about.catalogue.notices:
         say(notice)
 
 

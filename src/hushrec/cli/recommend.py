@@ -42,6 +42,9 @@ def recommend(
 ) -> None:
     """Recommend items that one person has not rated, from a finished run.
 
+    A predicted rating is shown with ± its standard deviation, if the model estimates it: about two thirds of a person's
+    own ratings are that close to the predicted ones.
+
     If the run held out test ratings, the first `recommend` trains it again on all ratings, and keeps the result in the
     folder. A run of `train --final` has been trained on all ratings already.
     """
@@ -52,15 +55,20 @@ def recommend(
         raise ParameterError(
             "recommend needs either --user, or --user-ratings for a person who took no part in training."
         )
-    recommender = Recommender.load(folder, refit=not as_measured, remark=say)
-    if user is not None:
+    measured = Recommender.load(folder)
+    profile = None if user_ratings is None else read_own_profile(user_ratings, measured.item_ids, measured.scale)
+
+    def ask(recommender: Recommender) -> tuple[list[Row], list[list[Row]]]:
+        if profile is not None:
+            items = recommender.recommend_for(profile, count).to_dicts()
+            return items, [recommender.explain_for(profile, item["item"]).to_dicts() if why else [] for item in items]
+        assert user is not None
         items = recommender.recommend(user, count, shrink=shrink).drop("user").to_dicts()
-        reasons = [recommender.explain(user, item["item"]).to_dicts() if why else [] for item in items]
-    else:
-        assert user_ratings is not None
-        profile = read_own_profile(user_ratings, recommender.item_ids, recommender.scale)
-        items = recommender.recommend_for(profile, count).to_dicts()
-        reasons = [recommender.explain_for(profile, item["item"]).to_dicts() if why else [] for item in items]
+        return items, [recommender.explain(user, item["item"]).to_dicts() if why else [] for item in items]
+
+    items, reasons = ask(measured)  # an invalid argument is refused here, before training again
+    if not as_measured:
+        items, reasons = ask(Recommender.load(folder, refit=True, remark=say))
     if as_json:
         shown = [{**item, "reasons": found} if why else item for item, found in zip(items, reasons, strict=True)]
         print_json({"user": user, "items": shown})
@@ -69,9 +77,9 @@ def recommend(
 
 
 def _print_items(items: list[Row], reasons: list[list[Row]], *, why: bool) -> None:
-    """Print the recommended items as a table, with the standard deviations of the predictions that have one.
+    """Print the recommended items as a table, with the standard deviations of predictions if the model has them.
 
-    With `why`, a column lists the `reasons` of each item: similar items that the person liked.
+    With `why`, a column lists the `reasons` for each item: similar items that the person liked.
     """
     if not items:
         say("there is nothing to recommend: this person has rated every item of the run")

@@ -29,7 +29,11 @@ def report(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Write tables, plots and one self-contained HTML page about finished runs, from their records alone."""
+    """Write tables, plots and one self-contained HTML page about finished runs, from their records alone.
+
+    Runs with the same ratings and the same --items share one table; there, runs that differ only in their seeds are one
+    row. Runs with other ratings, --items, --public or --scale have a table of their own.
+    """
     from hushrec.report import write_report
     from hushrec.report.audits import audit_figures, audit_sections, read_audits
 
@@ -61,7 +65,10 @@ def report(
 
 
 def print_study(study: "Study") -> None:
-    """Print the accuracy table of a study, the best row first, and sentences that compare with the best baseline."""
+    """Print a table of the accuracy of all runs on one data set and of the baselines, the best first.
+
+    Sentences below the table compare the runs with the best baseline.
+    """
     from hushrec.report.tables import measure_name, study_rows, terminal_measures, verdict
 
     console = Console(highlight=False)
@@ -69,15 +76,13 @@ def print_study(study: "Study") -> None:
     shown = terminal_measures(study)
     table = Table("", *map(measure_name, shown), "gap", "protects", box=None, pad_edge=False)
     for row in study_rows(study, shown):
-        style = "dim" if row.baseline else None
-        cells = [row.name, *row.values, row.gap, row.protects]
-        table.add_row(*(harmless(cell) for cell in cells), style=style)
+        table.add_row(*map(harmless, row.cells), style="dim" if row.kind == "baseline" else None)
     console.print(table)
     console.print(harmless(verdict(study)))
 
 
 def study_summary(study: "Study") -> dict[str, Any]:
-    """Return a study as a dictionary for `--json`."""
+    """Return a study, all runs on one data set, as a dictionary for `--json`."""
     return {
         "dataset": study.dataset,
         "model": study.model,

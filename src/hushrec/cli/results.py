@@ -17,7 +17,7 @@ NOT_PERSONAL = "not personal"
 def kept_run(out: Path | None) -> str:
     """Return sentences about what an interrupted `train` has saved in the folder `out`, and how to continue.
 
-    `out` is None if the command had no --out: then nothing was saved.
+    Nothing is saved if the command had no --out, so that `out` is None.
     """
     from hushrec.simulation.results import read_record
 
@@ -34,7 +34,7 @@ def kept_run(out: Path | None) -> str:
 
 
 def print_result(record: dict[str, Any]) -> None:
-    """Print the record of a training run: the data, the accuracy, the privacy budget and the verdict."""
+    """Print the record of a training run: data, accuracy, privacy budget, and whether it beats the best baseline."""
     console = Console()
     console.print(_facts(record), highlight=False)
     for step in record["tried"]:
@@ -47,7 +47,11 @@ def print_result(record: dict[str, Any]) -> None:
         _print_accuracy(console, record)
     else:
         console.print("trained on all ratings: none was held out, so the accuracy is unknown")
-    print_budget(console, record["protocol"], record["budget"])
+    budget = record["budget"]
+    lines = [f"budget: {budget['unit']}"]
+    lines += [f"  {sentence}" for sentence in find_protocol(record["protocol"]).wording.numbers(budget)]
+    lines += [f"  not covered: {what}" for what in budget["not_covered"]]
+    console.print("\n".join(lines), highlight=False)
     if record["verdict"]:
         console.print(f"verdict: {record['verdict']}", highlight=False)
 
@@ -65,7 +69,6 @@ def _facts(record: dict[str, Any]) -> str:
 
 
 def _print_accuracy(console: Console, record: dict[str, Any]) -> None:
-    """Print a table of the accuracy of the run, the protocols compared with it and the baselines, with notes."""
     from hushrec.evaluate import HEADINGS
 
     data = record["data"]
@@ -76,8 +79,8 @@ def _print_accuracy(console: Console, record: dict[str, Any]) -> None:
     for name, entry in record["comparisons"].items():
         rows.append((find_protocol(name).row_label, name, entry, entry["budget"]))
     for label, name, metrics, budget in rows:
-        told = find_protocol(name).wording.protects(budget)
-        table.add_row(label, *(_cell(metrics, column) for column in columns), told)
+        protected = find_protocol(name).wording.protects(budget)
+        table.add_row(label, *(_cell(metrics, column) for column in columns), protected)
     for name, metrics in record["baselines"].items():
         table.add_row(name.replace("_", " "), *(_cell(metrics, column) for column in columns), NOT_PERSONAL)
     if data["cold_users"] or data["cold_items"]:
@@ -98,15 +101,6 @@ def _print_accuracy(console: Console, record: dict[str, Any]) -> None:
 
 
 def _cell(metrics: dict[str, Any], column: str) -> str:
-    """Return a metric as text; empty for a baseline without this metric."""
     if column not in metrics:
         return ""
     return "diverged" if metrics[column] is None else f"{metrics[column]:.4f}"
-
-
-def print_budget(console: Console, protocol: str, budget: dict[str, Any]) -> None:
-    """Print the privacy budget: what it protects, its numbers, and what it does not cover."""
-    lines = [f"budget: {budget['unit']}"]
-    lines += [f"  {sentence}" for sentence in find_protocol(protocol).wording.numbers(budget)]
-    lines += [f"  not covered: {what}" for what in budget["not_covered"]]
-    console.print("\n".join(lines), highlight=False)

@@ -29,19 +29,25 @@ def serve(
     devices: Annotated[
         int | None,
         Option(
-            help="Number of devices to expect in one round; sets terms.expected_devices. masked: also the largest"
-            " number in one sum; by default a round opens when 80 % of them are online.  [default: 1000]",
+            help="Number of devices to expect in one round; sets terms.expected_devices. masked: this is also the"
+            " largest number of devices in one sum, and at most 10000; by default a round opens when 80 % of this"
+            " number are online."
+            "  [default: 1000]",
             min=1,
         ),
     ] = None,
     epsilon: Annotated[
         float | None,
-        Option(help="Privacy budget of one person's whole profile; sets terms.epsilon.  [default: 8]"),
+        Option(
+            help="Privacy budget of one person's whole profile; sets terms.epsilon. inf: no noise; a device can"
+            " then join only if its person has set epsilon to inf, or to 0, with which it sends only zeros."
+            "  [default: 8]"
+        ),
     ] = None,
     run: Annotated[
         int | None,
         Option(
-            help="Number of the run. To start a next run, give the number of the run in the database plus one; every"
+            help="Number of the run. To begin a next run, give the number of the run in the database plus one; every"
             " device must agree to a next run.  [default: continue the run in the database]",
             min=1,
         ),
@@ -55,7 +61,8 @@ def serve(
     tls_cert: Annotated[Path | None, Option(help="PEM file of the server's TLS certificate.")] = None,
     tls_key: Annotated[Path | None, Option(help="PEM file of the certificate's private key.")] = None,
     self_signed: Annotated[
-        bool, Option("--self-signed", help="Create a self-signed TLS certificate, for tests.")
+        bool,
+        Option("--self-signed", help="Create a TLS certificate for tests; devices trust it with --ca certificate.pem."),
     ] = False,
     name: Annotated[
         list[str] | None,
@@ -64,7 +71,9 @@ def serve(
             " localhost, 127.0.0.1 and --host; may be repeated."
         ),
     ] = None,
-    insecure: Annotated[bool, Option("--insecure", help="Allow unencrypted HTTP from other machines.")] = False,
+    insecure: Annotated[
+        bool, Option("--insecure", help="Allow unencrypted HTTP from other machines, such as a proxy that handles TLS.")
+    ] = False,
     open_enrolment: Annotated[
         bool,
         Option(
@@ -80,7 +89,7 @@ def serve(
         int, Option(help="Number of processes that serve this address; more than one needs PostgreSQL.", min=1)
     ] = 1,
     state_dir: Annotated[
-        Path | None, Option(help="Folder for the admin token and a self-signed certificate.  [default: .]")
+        Path | None, Option(help="Folder for the admin token and the files of --self-signed.  [default: .]")
     ] = None,
 ) -> None:
     """Serve a training run: collect devices' reports, learn from them, publish the result and delete the reports."""
@@ -90,7 +99,6 @@ def serve(
     from hushrec.open_files import allow_open_files
     from hushrec.service import serving
     from hushrec.service.certificates import certified_names
-    from hushrec.service.monitor import Monitor
     from hushrec.service.rounds import Rounds
     from hushrec.service.settings import read_settings
     from hushrec.service.storage import Storage
@@ -110,12 +118,12 @@ def serve(
     log_as_json()
     allow_open_files()
     file = database.removeprefix("sqlite:///")  # refuse before a new file of SQLite is created
-    _refuse_foreign_token(folder / "admin-token", has_run=file == database or Path(file).exists())
+    _refuse_existing_token(folder / "admin-token", has_run=file == database or Path(file).exists())
     with serving.bind(host, port) as listening:
-        work, monitor = Work(settings, database, listening, tls), Monitor()
+        work = Work(settings, database, listening, tls)
         with closing(Storage(database)) as storage:
             _prepare(storage, settings, catalogue, folder / "admin-token", new_admin_token)
-            rounds = Rounds(storage, settings, monitor)
+            rounds = Rounds(storage, settings)
             for code in asyncio.run(rounds.registry.invite(invitations)) if invitations else []:
                 print(code)
             address = f"{'https' if tls else 'http'}://{host}:{listening.getsockname()[1]}"
@@ -124,14 +132,15 @@ def serve(
             for notice in _notices(rounds, settings.rounds.min_devices):
                 say(notice)
             if workers == 1:
-                work.run(storage, rounds, monitor)
+                work.run(rounds)
         if workers > 1:
-            supervise(workers, work, monitor.log)
+            supervise(workers, work)
 
 
 def _read_items(path: Path, settings: "Settings") -> "Items":
-    """Return the catalogue, with item attributes if the model of the run learns from them."""
-    from hushrec.data.items import KnownItems, list_items, read_items
+    """Return the catalogue in the file `path`, with item columns if the run's model learns from them."""
+    from hushrec.data.items import list_items, read_items
+    from hushrec.data.ratings import Ratings
     from hushrec.models import find_model
     from hushrec.options import imported
     from hushrec.service.setup import Items
@@ -143,7 +152,7 @@ def _read_items(path: Path, settings: "Settings") -> "Items":
     _, attributes, catalogue = read_items(path, ids)
     for notice in catalogue.notices:
         say(notice)
-    known = KnownItems(len(ids), titles, attributes)
+    known = Ratings.of_items(path.name, ids, titles=titles, attributes=attributes, catalogue=catalogue)
     return Items.of(ids, titles, imported(facts)(known, settings.terms.options))
 
 
@@ -168,39 +177,41 @@ def _certificate(
 
 def _notices(rounds: "Rounds", min_devices: int) -> list[str]:
     """Return notices for the operator: how many devices a round waits for, and the accuracy to expect of the run."""
-    expected, expects = rounds.protocol.expected_devices(rounds.offer.terms), rounds.expectation()
+    protocol, terms = rounds.protocol, rounds.offer.terms
+    expected = protocol.expected_devices(terms)
+    expects = None if expected is None else protocol.expectation(terms, rounds.offer.model, expected)
     of = "" if expected is None else f" of the {expected:,} that this run expects"
     option = "rounds.min_devices of --config sets this"
     if rounds.fewest_devices > min_devices:
         option = "--devices sets this before a run begins"
     waits = f"a round opens when {counted(rounds.fewest_devices, 'device is', 'devices are')} online{of}; {option}"
-    return [waits, *([] if expects is None else [expects])]
+    return [waits] if expects is None else [waits, expects]
 
 
-def _refuse_foreign_token(secret: Path, *, has_run: bool) -> None:
-    """Raise `ParameterError` if the admin token's file, `secret`, exists although the database has no run yet.
+def _refuse_existing_token(secret: Path, *, has_run: bool) -> None:
+    """Raise `ParameterError` if `secret`, the file for the admin token, exists but the database has no run.
 
     A new run would overwrite the file, which may be the only copy of another run's token.
     """
     if secret.exists() and not has_run:
         raise ParameterError(
-            f"{secret} holds the admin token of another run, because the database has no run yet. Give another folder"
-            " as --state-dir, or move the file away."
+            f"{secret} must not exist before the first run of this database, which writes its admin token there. The"
+            " file may hold the token of another run: move it away, or give another folder as --state-dir."
         )
 
 
 def _prepare(storage: "Storage", settings: "Settings", items: "Items", secret: Path, new_token: bool) -> None:
     """Create the first run in the database, begin the next run, or continue the stored run.
 
-    The first run gets an admin token, and later runs keep it unless `new_token` replaces it. A new token is written to
-    the file `secret`.
+    The first run gets an admin token, which later runs keep. With `new_token`, a new token replaces it. A new token is
+    written to the file `secret`.
     """
     from hushrec.service import certificates
     from hushrec.service.catalogue import changed_titles
     from hushrec.service.setup import prepare_run, renew_admin_token, stored_number
 
     number = stored_number(storage)
-    _refuse_foreign_token(secret, has_run=number is not None)
+    _refuse_existing_token(secret, has_run=number is not None)
     begins = number is not None and settings.terms.run not in (None, number)
     changed = storage.at_once(lambda connection: changed_titles(connection, items.ids, items.titles))
     if changed and not begins:
@@ -208,7 +219,7 @@ def _prepare(storage: "Storage", settings: "Settings", items: "Items", secret: P
         say(f"{differ} from the titles of this run: devices keep the titles that they have.")
     token = prepare_run(storage, settings.terms, items)
     if begins:
-        say(f"run {settings.terms.run} begins; devices of the last run join it with `hushrec device join --next`")
+        say(f"run {settings.terms.run} begins; devices of the previous run join it with `hushrec device join --next`")
     if new_token and token is None:
         token = renew_admin_token(storage)
     if token is not None:

@@ -120,7 +120,7 @@ def train(
 
 @contextmanager
 def _training_bars(headline: str) -> Iterator[Callable[..., None]]:
-    """Yield a function that shows the round and the value of the metric `headline` of each training on stderr."""
+    """Yield a function that shows the progress of each training on stderr: the round, and the metric `headline`."""
     with progress_bars(MofNCompleteColumn(), TimeRemainingColumn()) as show:
 
         def progress(what: str, round_number: int, rounds: int, error: float) -> None:

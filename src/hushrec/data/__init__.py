@@ -1,7 +1,7 @@
 """Rating data: readers of files and tables, named data sets, the synthetic generator, and train/test splits."""
 
 from hushrec.data.named import SETS, NamedSet, describe, get
-from hushrec.data.ratings import Ratings, Scale
+from hushrec.data.ratings import Ratings
 from hushrec.data.sources import load
 from hushrec.data.splits import (
     Split,
@@ -15,6 +15,7 @@ from hushrec.data.splits import (
     validation_split,
 )
 from hushrec.data.synthetic import Truth, stream, synthetic, synthetic_truth
+from hushrec.scale import Scale
 
 __all__ = [
     "SETS",

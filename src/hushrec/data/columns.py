@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from hushrec.data.ratings import BoolArray, FloatArray, IntArray, Scale
+from hushrec.arrays import BoolArray, FloatArray, IntArray
 from hushrec.data.tables import Table
 from hushrec.errors import DataError
+from hushrec.scale import Scale
 
 DUPLICATES = ("refuse", "first", "last", "mean")
 ROLES = ("user", "item", "rating")
@@ -32,11 +33,14 @@ class Columns:
     users: pl.Series  # ids as text
     items: pl.Series  # ids as text
     ratings: pl.Series | None  # numbers or text, unchecked; None for (user, item) pairs without ratings
-    times: pl.Series | None = None  # as `_times` returns them
+    times: pl.Series | None = None  # dates as seconds since 1970, numbers as they are in the table
 
 
 def choose_columns(table: Table, spec: str | Sequence[str] | None, *, implicit: bool) -> Columns:
-    """Return the columns that `find_columns` finds, and the times if any; raise `DataError` if a column is missing."""
+    """Return the user, item and rating columns that `find_columns` finds, and the times of the ratings if any.
+
+    Raise `DataError` if a column is missing, or if there is nothing below the header.
+    """
     positions, has_header = find_columns(table, spec, implicit=implicit)
     body = table.without_first() if has_header else table
     if body.frame.is_empty():
@@ -52,10 +56,11 @@ def only_a_header(path: Path) -> DataError:
 def find_columns(table: Table, spec: str | Sequence[str] | None, *, implicit: bool) -> tuple[list[int], bool]:
     """Return the positions, from 0, of the columns user, item and (optional) rating, and whether line 1 is a header.
 
-    The columns are those in `spec`, names or positions from 1. Without `spec` they are found by their names in the
-    header, or else are columns 1, 2 and 3. A file with two columns has no ratings; `implicit` ignores ratings. Line 1
-    is a header only if it contains known column names or the names in `spec`; otherwise it is data, and is checked as
-    data.
+    `spec` has the names of the columns, or their positions from 1. Names are searched in line 1 of a text file, which
+    is then a header. With positions, line 1 is a header only if the columns at these positions have usual names such as
+    `movie`. Without `spec`, the columns are found by usual names; if line 1 of a text file has none, it is data, and
+    the columns are 1, 2 and 3. A table with two columns has no ratings; `implicit` ignores ratings. Raise `DataError`
+    if a column is missing.
     """
     wanted = _split_spec(spec, implicit=implicit)
     if wanted and all(part.isascii() and part.isdigit() for part in wanted):
@@ -72,19 +77,33 @@ def take_columns(body: Table, positions: list[int]) -> Columns:
     """Return the columns at these positions of a table whose header line has been removed, with ids as clean text."""
     columns = [body.frame.to_series(position) for position in positions]
     users, items = (clean_ids(body, column, role) for column, role in zip(columns, ROLES[:2], strict=False))
-    return Columns(body, users, items, columns[2] if len(columns) == 3 else None)
+    return Columns(body, users, items, with_decimal_points(columns[2]) if len(columns) == 3 else None)
 
 
-def _times(body: Table, table: Table, taken: list[int]) -> pl.Series | None:
+def with_decimal_points(column: pl.Series) -> pl.Series:
+    """Return text without surrounding spaces and with decimal points in place of decimal commas; numbers unchanged.
+
+    A comma before exactly three digits stays, because it could separate thousands.
+    """
+    if column.dtype != pl.String:
+        return column
+    text = column.str.strip_chars()
+    if text.str.contains(",", literal=True).any():
+        text = text.str.replace(r"^([-+]?\d+),(\d\d?|\d{4,})$", "${1}.${2}")
+    return text
+
+
+def _times(body: Table, table: Table, others: list[int]) -> pl.Series | None:
     """Return the times of the ratings: dates as seconds since 1970, numbers as they are in the table.
 
-    The column of times has a name in `TIMES`; in a text file with four columns and no header, it is the fourth one. The
-    result is None if there is no such column, if there are several, or if a field is neither a number nor a date.
-    `body` is the table without its header, and `taken` are the positions of the user, item and rating columns.
+    `body` is `table` without its header, and `others` are the positions of the user, item and rating columns. The
+    column of times has a name in `TIMES`. In a text file with four columns and no header, it is column 4 if columns 1
+    to 3 are user, item and rating. The result is None if there is no column of times, if there are several, or if a
+    field is neither a number nor a date.
     """
     names = [_plain(name) for name in table.first_row()]
-    named = [place for place, name in enumerate(names) if name in TIMES and place not in taken]
-    if not named and body is table and table.names is None and table.frame.width == 4 and taken == [0, 1, 2]:
+    named = [position for position, name in enumerate(names) if name in TIMES and position not in others]
+    if not named and body is table and table.names is None and table.frame.width == 4 and others == [0, 1, 2]:
         named = [3]
     if len(named) != 1:
         return None
@@ -110,12 +129,12 @@ def _split_spec(spec: str | Sequence[str] | None, *, implicit: bool) -> list[str
 
 
 def is_item_name(name: str) -> bool:
-    """Return whether a column with this name contains item ids: it is called `id`, or a usual name such as `movie`."""
+    """Return whether a column with this name has item ids: the name is `id`, or a usual one such as `movie`."""
     return name.lower() == "id" or role_of(name) == "item"
 
 
 def role_of(name: str) -> str | None:
-    """Return the role of a column, "user", "item" or "rating", by its name; None if the name is not known.
+    """Return the role of a column with this name: "user", "item" or "rating"; None for an unusual name.
 
     Case, `_`, `-`, spaces and a suffix such as `:token` are ignored.
     """
@@ -142,7 +161,7 @@ def _by_given_names(table: Table, wanted: list[str]) -> list[int]:
         if names.count(name) != 1:
             count = "none" if name not in names else "more than one"
             raise DataError(
-                f"{_header_place(table)}: expected one column {name!r}, found {count} among {len(names)} columns."
+                f"{_header_location(table)}: expected one column {name!r}, found {count} among {len(names)} columns."
                 " Pass --columns (in Python: columns) with names from the header, or with positions from 1."
             )
     return [names.index(name) for name in wanted]
@@ -155,7 +174,7 @@ def _by_known_names(table: Table, *, implicit: bool) -> tuple[list[int], bool]:
     if table.names is None and not any(found):
         if width < 2:
             raise DataError(
-                f"{_header_place(table)}: expected the columns user, item and rating, found {width} column. Separate"
+                f"{_header_location(table)}: expected the columns user, item and rating, found {width} column. Separate"
                 " the fields by commas, or skip lines above the ratings with --skip-rows."
             )
         return list(range(len(needed))), False
@@ -164,14 +183,14 @@ def _by_known_names(table: Table, *, implicit: bool) -> tuple[list[int], bool]:
             count = f"{found.count(role)} candidates" if role in found else "none"
             hint = ", or --implicit (implicit=True) for (user, item) pairs without ratings" if role == "rating" else ""
             raise DataError(
-                f"{_header_place(table)}: expected one column for the {role}, found {count}. Name the columns of user,"
-                " item and rating with --columns reader,book,stars (in Python: hushrec.data.load(...,"
+                f"{_header_location(table)}: expected one column for the {role}, found {count}. Name the columns of"
+                " user, item and rating with --columns reader,book,stars (in Python: hushrec.data.load(...,"
                 f' columns="reader,book,stars")){hint}.'
             )
     return [found.index(role) for role in needed], table.names is None
 
 
-def _header_place(table: Table) -> str:
+def _header_location(table: Table) -> str:
     return f"{table.path}, line {table.first_line}" if table.names is None else str(table.path)
 
 
@@ -187,13 +206,13 @@ def clean_ids(table: Table, column: pl.Series, role: str) -> pl.Series:
     column = column.str.strip_chars()
     empty = (column.is_null() | (column == "")).fill_null(True)
     if empty.any():
-        place = table.place(_first_true(empty), role)
-        raise DataError(f"{place}: expected an id, found an empty field. Fill it in, or remove the {table.unit}.")
+        location = table.location(_first_true(empty), role)
+        raise DataError(f"{location}: expected an id, found an empty field. Fill it in, or remove the {table.unit}.")
     return column
 
 
 def without_missing(columns: Columns, missing: str | float | None) -> Columns:
-    """Return the rows whose rating is not `missing`, the value that means "no rating"; None keeps all rows.
+    """Return the rows whose rating is not `missing`, the value that means "no rating"; all rows if it is None.
 
     Ratings are compared with `missing` as numbers and as text; "" means an empty field.
     """
@@ -201,8 +220,8 @@ def without_missing(columns: Columns, missing: str | float | None) -> Columns:
         return columns
     if columns.ratings is None:
         raise DataError(
-            f"{columns.table.path}: --missing (in Python: missing) must not be given for a file without ratings. Leave"
-            " it out."
+            f"{columns.table.path}: --missing (in Python: missing) must not be given if no ratings are read. Leave it"
+            " out."
         )
     text = columns.ratings.cast(pl.String).str.strip_chars().fill_null("")
     absent = text == str(missing).strip()
@@ -211,7 +230,7 @@ def without_missing(columns: Columns, missing: str | float | None) -> Columns:
     kept = ~absent
     users, items, ratings = (column.filter(kept) for column in (columns.users, columns.items, columns.ratings))
     times = None if columns.times is None else columns.times.filter(kept)
-    return Columns(columns.table.rows(kept), users, items, ratings, times)
+    return Columns(columns.table.filter(kept), users, items, ratings, times)
 
 
 def all_missing(path: Path) -> DataError:
@@ -223,13 +242,11 @@ def all_missing(path: Path) -> DataError:
 
 
 def read_values(table: Table, column: pl.Series, scale: Scale | None) -> FloatArray:
-    """Return the ratings as finite numbers; raise `DataError` if one is not a number, or not on the given scale."""
+    """Return a column of ratings as finite numbers; raise `DataError` for other values, or ratings off the scale."""
     if not (column.dtype == pl.String or column.dtype.is_numeric()):
         raise DataError(
             f"{table.path}, column rating: expected numbers, found {column.dtype}. Convert the column to numbers."
         )
-    if column.dtype == pl.String:
-        column = column.str.strip_chars()
     numbers = column.cast(pl.Float64, strict=False)
     expected = "a finite number" if scale is None else f"a number from {scale.low:g} to {scale.high:g}"
     bad = ~numbers.is_finite().fill_null(False)
@@ -237,13 +254,12 @@ def read_values(table: Table, column: pl.Series, scale: Scale | None) -> FloatAr
         bad = pl.Series(~scale.holds(numbers.to_numpy()))
     if bad.any():
         row, hint = _first_true(bad), ""
-        if table.names is None and table.lines is None and row == 0:
-            header = f"line {table.first_line}"
-            hint = f" If {header} is a header, pass --columns with the names it gives to user, item and rating."
+        if table.names is None and table.lines[row] == table.first_line:
+            hint = f" If line {table.first_line} is a header, pass --columns with its names for user, item and rating."
         elif column[row] in {None, ""}:
             hint = " If empty fields mean no rating, pass --missing '' (in Python: missing=\"\")."
         remedy = "Correct or remove the row" + (", or change --scale." if scale is not None else ".")
-        raise DataError(f"{table.place(row, 'rating')}: expected {expected}. {remedy}{hint}")
+        raise DataError(f"{table.location(row, 'rating')}: expected {expected}. {remedy}{hint}")
     return numbers.to_numpy().astype(np.float64)
 
 
@@ -269,28 +285,28 @@ def number_pairs(users: IntArray, items: IntArray) -> pl.Series:
     return pl.Series("pair", users * (int(items.max(initial=0)) + 1) + items)
 
 
-def kept_rows(pairs: pl.Series, mode: str) -> BoolArray | None:
-    """Return for each row whether it is kept, so that each pair keeps one row; None if no pair is repeated.
+def kept_rows(pairs: pl.Series, mode: str) -> BoolArray:
+    """Return for each row whether it is kept, so that one row of each (user, item) pair remains.
 
-    Mode "last" keeps the last row of a pair, every other mode the first.
+    `pairs` has the number of each row's pair (`number_pairs`). Mode "last" keeps the last row of a pair, every other
+    mode the first.
     """
-    if pairs.n_unique() == len(pairs):
-        return None
     keep = pairs.is_last_distinct() if mode == "last" else pairs.is_first_distinct()
     return np.asarray(keep.to_numpy())
 
 
 def first_repeat(pairs: pl.Series, keep: BoolArray) -> list[int]:
-    """Return the positions of two rows with the same pair: the pair's first row, then the first row that is not kept.
+    """Return the positions of the first row of a repeated (user, item) pair, and of the earliest row that repeats it.
 
-    `keep` is the result of `kept_rows` in mode "refuse", where a row is not kept if an earlier row has the same pair.
+    `pairs` has the number of each row's pair (`number_pairs`). `keep` is false for rows that repeat an earlier pair
+    (`kept_rows` in mode "refuse"); there must be such a row.
     """
     again = int(np.flatnonzero(~keep)[0])
     return [int(np.flatnonzero(pairs.to_numpy() == pairs[again])[0]), again]
 
 
 def mean_by_pair(pairs: pl.Series, values: FloatArray) -> FloatArray:
-    """Return for each row the mean value of all rows with the same pair."""
+    """Return for each row the mean value of all rows with the same (user, item) pair (`number_pairs`)."""
     frame = pl.DataFrame({"pair": pairs, "value": values})
     means = frame.select(pl.col("value").mean().over("pair")).to_series()
     return means.to_numpy().astype(np.float64)
@@ -299,11 +315,12 @@ def mean_by_pair(pairs: pl.Series, values: FloatArray) -> FloatArray:
 def duplicate_error(path: Path, unit: str, first: int, second: int, count: int) -> DataError:
     """Return the error for a file in which `count` rows have the same (user, item) pair as an earlier row.
 
-    The message names two rows with the same pair by their line numbers, `first` and `second`. `unit` is what it calls a
-    line (`Table.unit`).
+    `first` and `second` are the line numbers of two rows with the same pair. `unit` is the word for a line in the
+    message (`Table.unit`).
     """
+    repeat = "row repeats" if count == 1 else "rows repeat"
     return DataError(
         f"{path}, {unit} {second}: expected each (user, item) pair once, but this pair is also in {unit} {first};"
-        f" {count} rows repeat an earlier pair. Pass --duplicates first, last or mean (in Python: duplicates=...) to"
-        " keep one of each."
+        f" {count} {repeat} an earlier pair. Pass --duplicates first, last or mean (in Python: duplicates=...) to keep"
+        " one of each."
     )

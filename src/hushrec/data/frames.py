@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from hushrec.arrays import IntArray
 from hushrec.data.columns import ROLES, choose_columns
-from hushrec.data.ratings import IntArray
 from hushrec.data.tables import Table
 from hushrec.errors import DataError
 
@@ -42,7 +42,7 @@ def read_frame(data: RatingTable, name: str = "ratings") -> Table:
     frame = as_polars(data)
     if frame.is_empty():
         raise DataError(f"{name} must have at least one row, got none.")
-    return Table(Path(name), frame, frame.columns)
+    return Table(Path(name), frame, frame.columns, np.arange(len(frame)) + 1)
 
 
 def as_polars(data: RatingTable) -> pl.DataFrame:
@@ -75,11 +75,15 @@ def is_pandas(data: object) -> bool:
 
 
 def _pandas_column(column: Any) -> Any:
-    """Return a pandas column as polars input without pyarrow: numbers and times as an array, all else as text."""
+    """Return a pandas column as data for polars: numbers and times as an array, lists as lists of text, else text."""
     if isinstance(column.dtype, np.dtype) and column.dtype.kind in "iufbM":
         return column.to_numpy()
-    absent = column.isna().to_numpy()
-    return [None if gone else str(value) for value, gone in zip(column.tolist(), absent, strict=True)]
+    values = [None if gone else value for value, gone in zip(column.tolist(), column.isna().to_numpy(), strict=True)]
+    if any(isinstance(value, list | tuple | np.ndarray) for value in values):
+        rows = [value if isinstance(value, list | tuple | np.ndarray) else [value] for value in values]
+        texts = [[str(one) for one in row if one is not None] for row in rows]
+        return pl.Series(texts, dtype=pl.List(pl.String))
+    return [None if value is None else str(value) for value in values]
 
 
 def _from_array(array: npt.NDArray[Any]) -> pl.DataFrame:
@@ -102,12 +106,14 @@ def _from_columns(columns: Iterable[npt.NDArray[Any]]) -> pl.DataFrame:
 
 
 def _id_or_value(column: npt.NDArray[Any], role: str) -> Any:
-    """Return a column as polars input; ids that are whole floats become integers, so that 4.0 and 4 are the same id.
+    """Return a column as data for polars; a column contains ids unless its `role` is "rating".
 
-    A column contains ids unless its `role` is "rating".
+    If all ids of a column of floats are whole, they become integers, so that 4.0 and 4 are the same id.
     """
     if column.dtype.kind in "OUS":
-        return [str(value) for value in column] if role != "rating" else [float(value) for value in column]
+        if role != "rating":
+            return [str(value) for value in column]
+        return [value if value is None or isinstance(value, str) else str(float(value)) for value in column]
     if role != "rating" and column.dtype.kind == "f" and np.all(column == np.floor(column)):
         return column.astype(np.int64)
     return column
@@ -129,6 +135,6 @@ def read_pairs(data: RatingTable) -> tuple[pl.Series, pl.Series]:
 
 
 def positions(ids: Iterable[str], known: Sequence[str]) -> IntArray:
-    """Return the position of each id among the known ids, or -1 if it is unknown."""
-    places = {name: place for place, name in enumerate(known)}
-    return np.array([places.get(name, -1) for name in ids], dtype=np.int64)
+    """Return the position of each of `ids` in `known`, or -1 for an id that is not in it."""
+    position_of = {name: position for position, name in enumerate(known)}
+    return np.array([position_of.get(name, -1) for name in ids], dtype=np.int64)

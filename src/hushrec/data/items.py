@@ -8,11 +8,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import polars as pl
 
-from hushrec.data.columns import clean_ids, is_item_name
+from hushrec.data.columns import clean_ids, is_item_name, with_decimal_points
 from hushrec.data.frames import RatingTable, positions, read_frame
 from hushrec.data.ratings import MOST_CATEGORIES, Catalogue, year_of
 from hushrec.data.tables import Table, read_table
@@ -24,6 +23,8 @@ _GENRES = (
     "Mystery|Romance|Sci-Fi|Thriller|War|Western"
 )
 GENRES_100K = _GENRES.split("|")
+GAPS = ("na", "n/a", "nan", "null", "none")  # in lower case, what other programs write for a missing number
+LARGEST = 1e100  # a larger number is a gap too, because its square could overflow
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,40 +37,34 @@ class Listing:
     attributes: pl.DataFrame
 
 
-@dataclass(frozen=True, eq=False)
-class KnownItems:
-    """The public facts about items that a model needs; a server has no ratings, and passes these in place of `Ratings`.
-
-    The class variables have the names that they have in `Ratings`: no item is unlisted, no scale is guessed, and there
-    are no public ratings.
-    """
-
-    n_items: int
-    titles: Sequence[str] | None
-    attributes: pl.DataFrame | None
-    n_unlisted: ClassVar[int] = 0
-    scale_is_guessed: ClassVar[bool] = False
-    public: ClassVar[None] = None
-
-
 def list_items(path: Path) -> tuple[list[str], list[str]]:
-    """Return the ids and the titles of all items in a file, in the file's order; a missing title is the item's id."""
+    """Return the ids and titles of all items in a file, in the file's order; the id replaces a missing title."""
     listing = _read_listing(path)
     ids = listing.ids.to_list()
     return ids, [title or item for title, item in zip(listing.titles, ids, strict=True)]
 
 
 def read_items(
-    source: str | Path | RatingTable, item_ids: Sequence[str], encoding: str | None = None
+    source: str | Path | RatingTable,
+    item_ids: Sequence[str],
+    encoding: str | None = None,
+    *,
+    ratings: str | Path = "ratings",
 ) -> tuple[list[str], pl.DataFrame | None, Catalogue]:
-    """Return titles and attributes of `item_ids`, in that order, and the catalogue of all items in the file.
+    """Return the titles and attributes of `item_ids`, in this order, and the catalogue of all items in `source`.
 
-    The attributes are None if the file has none. `encoding` is the encoding of a text file; it is ignored for files of
+    The attributes are None if `source` has none. Raise `DataError` if `source` has none of `item_ids`, which are the
+    ids of the rated items in the file `ratings`. `encoding` is the encoding of a text file; it is ignored for files of
     MovieLens and the Netflix Prize, whose encoding is known.
     """
     listing = _read_listing(source, encoding)
     row_of = {item: row for row, item in enumerate(listing.ids.to_list())}
     unlisted = [item for item in item_ids if item not in row_of]
+    if len(unlisted) == len(item_ids):
+        raise DataError(
+            f"{listing.path} must list the items that {ratings} rates: none of the {len(item_ids)} rated items is among"
+            f" its {len(row_of)} ids, such as {listing.ids[0]!r}. Write the ids in the same way in both."
+        )
     ids = [*row_of, *unlisted]
     left_out = tuple(column.name for column in listing.attributes if _has_many_categories(column))
     whole = Catalogue(ids, *_gather(listing, row_of, ids), positions(item_ids, ids), len(unlisted), left_out)
@@ -83,27 +78,28 @@ def _gather(listing: Listing, row_of: Mapping[str, int], ids: Sequence[str]) -> 
 
 
 def _read_listing(source: str | Path | RatingTable, encoding: str | None = None) -> Listing:
-    """Return the rows of a publisher's file, of a file of your own, or of a table in memory."""
+    """Return the items in a file of MovieLens or the Netflix Prize, in another file, or in a table in memory."""
     path = Path(source) if isinstance(source, str | Path) else Path("items")
     name = path.name.removesuffix(".gz")
     if not isinstance(source, str | Path):
-        listing = _list_own(path, read_frame(source, "items"))
+        listing = _list_own(read_frame(source, "items"))
     elif name in PUBLISHED:
         listing = PUBLISHED[name](path)
     else:
-        listing = _list_own(path, read_table(path, encoding=encoding, one_column=True))
+        listing = _list_own(read_table(path, encoding=encoding, one_column=True))
     repeats = len(listing.ids) - listing.ids.n_unique()
     if repeats:
         raise DataError(
-            f"{path}, column 1: expected each item id once, but {repeats} rows repeat an earlier id. Remove them."
+            f"{path}, column 1: expected each item id once, but {repeats}"
+            f" {'row repeats' if repeats == 1 else 'rows repeat'} an earlier id. Remove the repeated rows."
         )
     return listing
 
 
 def _encode(path: Path, columns: list[pl.Series]) -> pl.DataFrame | None:
-    """Return attributes as numbers and one flag per category, or None if no column is left.
+    """Return number columns unchanged, and each text column as one flag per category; None if no column is left.
 
-    Text columns with more than `MOST_CATEGORIES` categories are left out. Error messages name the file by `path`.
+    Text columns with more than `MOST_CATEGORIES` categories are left out. `path` is for error messages.
     """
     encoded: list[pl.Series] = []
     for column in columns:
@@ -132,12 +128,12 @@ def _categories(lists: pl.Series) -> set[str]:
 
 
 def _has_many_categories(column: pl.Series) -> bool:
-    """Return whether a text column has more than `MOST_CATEGORIES` categories, and thus is not an attribute."""
     return column.dtype != pl.Float64 and len(_categories(_category_lists(column))) > MOST_CATEGORIES
 
 
-def _list_own(path: Path, table: Table) -> Listing:
-    """Return the rows of a table: ids in the first column, titles in `title` or `name`, attributes in all others."""
+def _list_own(table: Table) -> Listing:
+    """Return the items of a table: ids in the first column, titles in `title` or `name`, attributes in all others."""
+    path = table.path
     names = [name.strip() for name in table.first_row()]
     body = table if table.names is not None else table.without_first()
     if len(set(names)) != len(names) or "" in names or not is_item_name(names[0]):
@@ -155,13 +151,20 @@ def _list_own(path: Path, table: Table) -> Listing:
 
 
 def _own_attribute(path: Path, column: pl.Series) -> pl.Series:
-    """Return a column as numbers if every non-empty field is a number, otherwise as text."""
-    if column.dtype.is_numeric() or column.dtype == pl.Boolean:
-        return column.cast(pl.Float64).fill_nan(None)
-    text = _text(path, column)
-    numbers = text.cast(pl.Float64, strict=False)
-    are_numbers = numbers.is_finite().fill_null(False) | text.is_null()
-    return numbers if text.is_not_null().any() and are_numbers.all() else text
+    """Return a column as numbers if every field is a number, empty or in `GAPS`, otherwise as text.
+
+    `GAPS` has words for a missing number, such as "na". Missing and infinite numbers and those beyond `LARGEST` become
+    null.
+    """
+    is_text = not (column.dtype.is_numeric() or column.dtype == pl.Boolean)
+    text = _text(path, column) if is_text else column
+    numbers = with_decimal_points(text).cast(pl.Float64, strict=False)
+    known = (numbers.abs() <= LARGEST).fill_null(False)
+    if is_text:
+        are_words = numbers.is_null() & text.is_not_null() & ~text.str.to_lowercase().is_in(GAPS)
+        if are_words.any() or not known.any():
+            return text
+    return numbers.set(~known, None)
 
 
 def _text(path: Path, column: pl.Series) -> pl.Series:
@@ -177,14 +180,20 @@ def _text(path: Path, column: pl.Series) -> pl.Series:
 
 
 def _lines(path: Path, separator: str, n_fields: int) -> list[list[str]]:
-    """Return the rows of a publisher's latin-1 file with `n_fields` fields each; the last field may hold separators."""
-    rows = [line.rstrip("\r").split(separator, n_fields - 1) for line in read_bytes(path).decode("latin-1").split("\n")]
-    rows = rows[:-1] if rows[-1] == [""] else rows
-    for number, row in enumerate(rows, start=1):
+    """Return the rows of a latin-1 file without empty lines.
+
+    A row has `n_fields` fields, of which the last may contain separators.
+    """
+    rows = []
+    for number, line in enumerate(read_bytes(path).decode("latin-1").split("\n"), start=1):
+        row = line.rstrip("\r").split(separator, n_fields - 1)
+        if row == [""]:
+            continue
         if len(row) != n_fields:
             raise DataError(
                 f"{path}, line {number}: expected {n_fields} fields separated by {separator!r}, found {len(row)}."
             )
+        rows.append(row)
     return rows
 
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from hushrec.data.ratings import IntArray, Ratings
+from hushrec.arrays import IntArray
+from hushrec.data.ratings import Ratings
 from hushrec.data.tables import read_table
 from hushrec.errors import DataError
 
@@ -36,14 +37,14 @@ NETFLIX_CITATION = "James Bennett and Stan Lanning. 2007. The Netflix Prize. Pro
 
 @dataclass(frozen=True)
 class NamedSet:
-    """A data set that can be loaded by its name; the paths of its files are relative to a data folder."""
+    """A data set that can be loaded by its name; paths are relative to a data folder."""
 
     name: str
     summary: str  # its size and scale, in words
     licence: str
     citation: str
     address: str | None  # of the publisher's archive; None if the publisher has withdrawn it
-    ratings_files: tuple[str, ...]  # the first one found, plain or with .gz, is used
+    ratings_files: tuple[str, ...]  # alternatives, plain or with .gz; the first existing file is used
     items_file: str  # titles and attributes of the items
 
 
@@ -75,25 +76,21 @@ SETS = {
 PEOPLE_FILES = {"ml-100k": ("u.user", (0, 2, 1, 3)), "ml-1m": ("users.dat", (0, 1, 2, 3))}
 
 
-def data_dirs(data_dir: str | Path | None = None) -> list[Path]:
-    """Return the folders that are searched for named sets, in order: `data_dir`, $HUSHREC_DATA, the cache."""
-    given = [Path(folder) for folder in (data_dir, os.environ.get("HUSHREC_DATA")) if folder]
-    return [*given, cache_dir()]
-
-
 def cache_dir() -> Path:
     """Return the folder of downloaded data sets: $XDG_CACHE_HOME/hushrec, or ~/.cache/hushrec."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "hushrec"
 
 
-def find(name: str, data_dir: str | Path | None = None) -> tuple[Path, Path | None]:
+def find(name: str, data_dir: str | Path | None) -> tuple[Path, Path | None]:
     """Return the file of ratings and the file of items of a named set, from the first data folder that has the ratings.
 
-    The file of items is None if that folder does not have it. Raise `DataError` if no folder has the ratings.
+    The data folders are `data_dir`, $HUSHREC_DATA and the cache. The file of items is None if that folder has none.
+    Raise `DataError` if no folder has the ratings.
     """
     entry = lookup(name)
-    folders = data_dirs(data_dir)
+    given = [Path(folder) for folder in (data_dir, os.environ.get("HUSHREC_DATA")) if folder]
+    folders = [*given, cache_dir()]
     for folder in folders:
         ratings = [path for file in entry.ratings_files if (path := _plain_or_gzipped(folder / file))]
         if ratings:
@@ -114,11 +111,11 @@ def _plain_or_gzipped(path: Path) -> Path | None:
     return next((candidate for candidate in (path, path.with_name(path.name + ".gz")) if candidate.is_file()), None)
 
 
-def load_people(name: str, user_ids: Sequence[str], data_dir: str | Path | None = None) -> dict[str, IntArray] | None:
+def load_people(name: str, user_ids: Sequence[str], data_dir: str | Path | None) -> dict[str, IntArray] | None:
     """Return arrays "gender", "age" and "occupation", with a whole number for each user in the order of `user_ids`.
 
-    Gender is 1 for "F" and 0 otherwise. Age is 1 above the median age of these users and 0 otherwise. Occupations are
-    numbered from 0 in sorted order. The result is None if the set has no file of people.
+    Gender is 1 for "F" and 0 otherwise. Age is 1 above the median age of `user_ids` and 0 otherwise. Occupations are
+    numbered from 0 in sorted order. The result is None if the data set `name` has no file of people.
     """
     if name not in PEOPLE_FILES:
         return None
@@ -207,8 +204,8 @@ def _unpack(entry: NamedSet, archive: Path, folder: Path) -> Path:
 def describe(ratings: Ratings) -> dict[str, Any]:
     """Return summary statistics: counts, scale, density, and quantiles of the numbers of ratings per user and per item.
 
-    Also included are the names of the attributes, the checksum and, if ratings have values, their mean and standard
-    deviation. The key "values", how often each value occurs, is there only up to `MOST_VALUES` different values.
+    The result also has the names of the attributes, the checksum and, if the ratings have values, their mean and
+    standard deviation. If there are at most `MOST_VALUES` different values, "values" says how often each occurs.
     """
     per_user = np.bincount(ratings.users, minlength=ratings.n_users)
     per_item = np.bincount(ratings.items, minlength=ratings.n_items)
@@ -217,7 +214,7 @@ def describe(ratings: Ratings) -> dict[str, Any]:
         "users": ratings.n_users,
         "items": ratings.n_items,
         "ratings": ratings.n_ratings,
-        "scale": str(ratings.scale) if ratings.scale else None,
+        "scale": None if ratings.scale is None else [ratings.scale.low, ratings.scale.high],
         "density": ratings.n_ratings / (ratings.n_users * ratings.n_items),
         "per_user": _quantiles(per_user),
         "per_item": _quantiles(per_item),

@@ -2,85 +2,19 @@
 
 import hashlib
 import json
-import math
 import re
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeAlias
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from hushrec.arrays import PublicRatings
+from hushrec.arrays import FloatArray, IntArray, PublicRatings
 from hushrec.errors import DataError
-from hushrec.scale import from_unit, to_unit
+from hushrec.scale import Scale
 
 MOST_CATEGORIES = 100  # a text column of an items file with more categories is not used as an attribute
-
-FloatArray: TypeAlias = npt.NDArray[np.float64]
-IntArray: TypeAlias = npt.NDArray[np.int64]
-BoolArray: TypeAlias = npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class Scale:
-    """A rating scale: the smallest and the largest rating that a person can give.
-
-    Models work on the scale 1 to 5: `to_unit` maps ratings to it linearly, `from_unit` maps them back.
-    """
-
-    low: float
-    high: float
-
-    def __post_init__(self) -> None:
-        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
-            raise DataError(f"scale must be two finite numbers, low < high, got {self}. Write it as --scale 1,5.")
-
-    def __str__(self) -> str:
-        return f"{self.low:g}-{self.high:g}"
-
-    @classmethod
-    def parse(cls, text: str) -> "Scale":
-        try:
-            low, high = (float(part) for part in text.split(","))
-        except ValueError:
-            raise DataError(f"scale must be written MIN,MAX, such as 1,5; got {text!r}.") from None
-        return cls(low, high)
-
-    @classmethod
-    def guess(cls, values: npt.ArrayLike) -> "Scale":
-        """Return the first usual scale, such as 1-5, that contains every value; raise `DataError` if none does."""
-        array = np.asarray(values, dtype=np.float64)
-        for scale in USUAL_SCALES:
-            if scale.holds(array).all():
-                return scale
-        raise DataError(
-            f"ratings must lie on one of the usual scales ({', '.join(map(str, USUAL_SCALES))}). Pass --scale MIN,MAX."
-        )
-
-    def holds(self, values: npt.ArrayLike) -> BoolArray:
-        """Return for each value whether it lies on the scale; False for NaN."""
-        array = np.asarray(values, dtype=np.float64)
-        return np.asarray((array >= self.low) & (array <= self.high))
-
-    def to_unit(self, values: npt.ArrayLike) -> FloatArray:
-        return to_unit(values, self.low, self.high)
-
-    def from_unit(self, values: npt.ArrayLike) -> FloatArray:
-        return from_unit(values, self.low, self.high)
-
-
-USUAL_SCALES = (
-    Scale(1, 5),
-    Scale(0, 1),
-    Scale(0.5, 5),
-    Scale(0, 5),
-    Scale(1, 10),
-    Scale(0, 10),
-    Scale(-10, 10),
-    Scale(0, 100),
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,14 +24,16 @@ class Catalogue:
     ids: list[str]
     titles: list[str] | None
     attributes: pl.DataFrame | None
-    rated_items: IntArray  # positions in `ids` of all rated items, which are sorted by id (`index_ids`)
+    rated_items: IntArray  # positions in `ids` of all rated items, sorted by id (`index_ids`)
     n_unlisted: int  # number of rated items that the items file does not list
     left_out: tuple[str, ...] = ()  # names of text columns with too many categories for an attribute
 
     @property
     def notices(self) -> list[str]:
         """Notes for the user on how the items file was read."""
-        return [
+        n_rated = len(self.rated_items)
+        listed = f"{n_rated - self.n_unlisted} of {n_rated} rated items are in the items file"
+        return [listed] * (self.n_unlisted > 0) + [
             f"column {name} of the items file has more than {MOST_CATEGORIES} different texts and is left out"
             for name in self.left_out
         ]
@@ -112,14 +48,17 @@ class Ratings:
     item_ids: list[str]
     users: IntArray  # positions in `user_ids`
     items: IntArray  # positions in `item_ids`
-    values: FloatArray | None  # None for one-class data, which only says which users interacted with which items
+    values: FloatArray | None  # None for one-class data, which only has (user, item) pairs
     scale: Scale | None
     titles: list[str] | None = None
     attributes: pl.DataFrame | None = None  # `NAME=CATEGORY` flags and numbers (may be null) of each item
     scale_is_guessed: bool = False  # from the values, because the scale was neither given nor known
     times: FloatArray | None = None  # time of each rating: a date in seconds since 1970, or the file's number
-    catalogue: Catalogue | None = None  # None without an items file: items are then known only from the ratings
+    catalogue: Catalogue | None = None  # None if the items are known only from the ratings
     public: PublicRatings | None = None  # ratings of other people that everybody may see
+    reading: dict[str, Any] | None = (
+        None  # arguments of `load` that read the ratings from files; None if not from files
+    )
 
     def __post_init__(self) -> None:
         if not len(self.users) == len(self.items) == (len(self.users) if self.values is None else len(self.values)):
@@ -143,6 +82,12 @@ class Ratings:
         for array in (self.users, self.items, self.values, self.times):
             if array is not None:
                 array.flags.writeable = False
+
+    @classmethod
+    def of_items(cls, name: str, item_ids: list[str], scale: Scale | None = None, **facts: Any) -> "Ratings":
+        """Return `Ratings` with these items, but with neither users nor ratings; `facts` are further fields by name."""
+        nothing = np.empty(0, np.int64)
+        return cls(name, [], item_ids, nothing, nothing, None if scale is None else np.empty(0), scale, **facts)
 
     @property
     def n_users(self) -> int:
@@ -168,18 +113,21 @@ class Ratings:
 
     @cached_property
     def rated_items(self) -> IntArray:
-        """The positions in `item_ids` of the items that were rated in the file, sorted by item id (`index_ids`)."""
+        """The positions in `item_ids` of the items that the data set has ratings of, sorted by id (`index_ids`).
+
+        In a sparse matrix and in synthetic ratings, all items count as rated.
+        """
         if self.catalogue is None or not self._is_whole:
             return np.arange(self.n_items)
         return self.catalogue.rated_items
 
     @property
     def n_unlisted(self) -> int:
-        """The number of items that are known only from ratings, not from an items file."""
+        """The number of items that are known only because somebody rated them; 0 for a sparse or synthetic set."""
         return self.n_items if self.catalogue is None else self.catalogue.n_unlisted
 
     def with_catalogue(self) -> "Ratings":
-        """Return the same ratings, but with all items of the catalogue; unchanged if there is no catalogue."""
+        """Return the ratings with all items of the catalogue as their items; unchanged without a catalogue."""
         whole = self.catalogue
         if whole is None or self._is_whole:
             return self
@@ -199,7 +147,7 @@ class Ratings:
 
     @cached_property
     def checksum(self) -> str:
-        """The SHA-256 of the ids of users and rated items, the rows in order, values, scale and public ratings.
+        """The SHA-256 of the ids of users and rated items, the ratings in order, the scale and the public ratings.
 
         Titles, attributes, times and the name are not included, and `with_catalogue` does not change the checksum.
         """

@@ -1,4 +1,4 @@
-"""Ratings as a folder of Parquet files (shards) with different people, so that a worker reads only its own people.
+"""Ratings as a folder of Parquet files (shards), each with the ratings of some people.
 
     manifest.json        name, counts, scale, and the people, ratings and SHA-256 of every shard
     items.parquet        the catalogue: id, title, attributes, and each rated item's position among the rated items
@@ -21,8 +21,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from hushrec.data.ratings import Catalogue, FloatArray, IntArray, Ratings, Scale
+from hushrec.arrays import FloatArray, IntArray, by_user, row_starts
+from hushrec.data.ratings import Catalogue, Ratings
 from hushrec.errors import DataError
+from hushrec.scale import Scale
 
 FORMAT = "hushrec shards 1"
 MANIFEST, ITEMS = "manifest.json", "items.parquet"
@@ -31,9 +33,9 @@ OWN_COLUMNS = ("id", "title", "rated")  # of items.parquet; the others are attri
 
 
 class Profiles(NamedTuple):
-    """The ratings of consecutive people; person i has entries `starts[i]` … `starts[i + 1]` − 1 of the other arrays."""
+    """The ratings of consecutive people; person i has the ratings `starts[i]` … `starts[i + 1]` − 1."""
 
-    starts: IntArray
+    starts: IntArray  # (n_people + 1,); the other arrays have one entry per rating
     items: IntArray  # positions among the rated items, ascending for each person
     values: FloatArray | None  # on the file's scale; None for one-class data
     rows: IntArray  # positions among all ratings that `load` returns for the original file
@@ -45,15 +47,13 @@ def is_shards(source: object) -> bool:
 
 
 def write_shards(ratings: Ratings, folder: str | Path, ratings_per_shard: int = RATINGS_PER_SHARD) -> "Shards":
-    """Write ratings in memory as shards of about `ratings_per_shard` ratings to a new folder; return the shards."""
+    """Write ratings to a new folder, as shards of about `ratings_per_shard` ratings each; return the shards."""
     if ratings.public is not None:
         raise DataError("public must not be given, because shards cannot contain public ratings. Leave it out.")
-    order = np.lexsort((ratings.items, ratings.users))
-    counts = np.bincount(ratings.users, minlength=ratings.n_users)
-    starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    starts, order = by_user(ratings.users, ratings.items, ratings.n_users)
 
     def cut() -> Iterator[tuple[list[str], Profiles]]:
-        for first, stop in pairwise(cut_people(counts, ratings_per_shard)):
+        for first, stop in pairwise(cut_people(starts, ratings_per_shard)):
             rows = order[starts[first] : starts[stop]]
             values = None if ratings.values is None else ratings.values[rows]
             own = Profiles(starts[first : stop + 1] - starts[first], ratings.items[rows], values, rows)
@@ -62,15 +62,14 @@ def write_shards(ratings: Ratings, folder: str | Path, ratings_per_shard: int = 
     return write_profiles(folder, cut(), items_frame(ratings), ratings)
 
 
-def cut_people(counts: IntArray, ratings_per_shard: int) -> list[int]:
+def cut_people(starts: IntArray, ratings_per_shard: int) -> list[int]:
     """Return the position of the first person of each shard, followed by the number of people.
 
-    `counts` has the number of ratings of each person; a shard gets about `ratings_per_shard` ratings.
+    A shard gets about `ratings_per_shard` ratings. Person i has ratings `starts[i]` … `starts[i + 1]` − 1.
     """
-    starts = np.concatenate([[0], np.cumsum(counts)])
     n_shards = max(1, round(int(starts[-1]) / ratings_per_shard))
     cuts = np.searchsorted(starts, starts[-1] * np.arange(1, n_shards) / n_shards)
-    borders: list[int] = np.unique(np.concatenate([[0], cuts, [len(counts)]])).tolist()
+    borders: list[int] = np.unique(np.concatenate([[0], cuts, [len(starts) - 1]])).tolist()
     return borders
 
 
@@ -85,7 +84,7 @@ def check_new(path: Path) -> None:
 def write_profiles(
     folder: str | Path, chunks: Iterable[tuple[list[str], Profiles]], items: pl.DataFrame, about: Ratings
 ) -> "Shards":
-    """Write each chunk of people, their ids and ratings, as one shard, in the given order; return the shards.
+    """Write each chunk, the ids and ratings of some people, as one shard to a new folder; return the shards.
 
     Each chunk is written before the next one is read, so that the ratings need not fit into memory. `items` is the
     result of `items_frame`. `about` provides the name, the scale and the catalogue; its ratings are not used.
@@ -113,7 +112,7 @@ def write_profiles(
 
 
 def _write_shard(folder: Path, number: int, ids: list[str], own: Profiles) -> dict[str, Any]:
-    """Write the ratings `own` of these people as one shard, a row per person; return its entry in the manifest."""
+    """Write shard `number` with the people `ids` and their ratings `own`; return the shard's entry in the manifest."""
     name = f"shard-{number:04}.parquet"
     rows_kind = pl.UInt32 if own.rows.max(initial=0) < 2**32 else pl.UInt64
     columns: dict[str, tuple[Any, Any]] = {"items": (own.items, pl.UInt32), "rows": (own.rows, rows_kind)}
@@ -129,7 +128,10 @@ def _write_shard(folder: Path, number: int, ids: list[str], own: Profiles) -> di
 
 
 def items_frame(ratings: Ratings) -> pl.DataFrame:
-    """Return a frame of all known items; column `rated` has a rated item's position among the rated items, or null."""
+    """Return all items of the catalogue as a frame: id, title, attributes, and `rated`.
+
+    Column `rated` has the item's position among the rated items; null for an item without ratings.
+    """
     whole = ratings.with_catalogue()
     rated = np.full(whole.n_items, -1)
     rated[whole.rated_items] = np.arange(len(whole.rated_items))
@@ -142,13 +144,13 @@ def items_frame(ratings: Ratings) -> pl.DataFrame:
 
 @dataclass(frozen=True)
 class Shards:
-    """A folder of shards, as a data set. Its files are read only when they are needed."""
+    """A folder of shards, whose files are read only when they are needed."""
 
     folder: Path
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
-        """The content of manifest.json; raises `DataError` if it is missing or has another format."""
+        """The content of manifest.json; raises `DataError` if the file is missing or has another format."""
         try:
             found: dict[str, Any] = json.loads((self.folder / MANIFEST).read_text())
         except (OSError, ValueError):
@@ -172,8 +174,8 @@ class Shards:
 
     @cached_property
     def borders(self) -> IntArray:
-        """The number of the first person of every shard, followed by the number of people."""
-        return np.concatenate([[0], np.cumsum([one["people"] for one in self.manifest["shards"]])]).astype(np.int64)
+        """The position of the first person of every shard, followed by the number of people."""
+        return row_starts([one["people"] for one in self.manifest["shards"]])
 
     def check(self) -> None:
         """Raise `DataError` if a file of the folder is missing, or does not match its checksum in the manifest."""
@@ -186,27 +188,27 @@ class Shards:
                 )
 
     def without_ratings(self) -> Ratings:
-        """Return the name, scale and items of the data set, as `Ratings` with neither users nor ratings."""
+        """Return `Ratings` with the name, scale and items of the data set, but without users and ratings."""
         frame, about = pl.read_parquet(self.folder / ITEMS), self.manifest
-        nobody = np.empty(0, np.int64)
         scale = None if about["scale"] is None else Scale(*about["scale"])
-        values, guessed = None if scale is None else np.empty(0), about.get("scale_is_guessed", False)
+        guessed = about.get("scale_is_guessed", False)
         if about["catalogue"] is None:
-            known, catalogue = _known(frame), None
+            columns, catalogue = _split_columns(frame), None
         else:
-            rated = frame.with_row_index("place").drop_nulls("rated").sort("rated")
-            places = rated["place"].to_numpy().astype(np.int64)
-            known, catalogue = _known(rated.drop("place")), Catalogue(*_known(frame), places, about["unlisted"])
-        ids, titles, attributes = known
-        return Ratings(
-            about["name"], [], ids, nobody, nobody, values, scale, titles, attributes, guessed, catalogue=catalogue
-        )
+            rated = frame.with_row_index("position").drop_nulls("rated").sort("rated")
+            positions = rated["position"].to_numpy().astype(np.int64)
+            columns = _split_columns(rated.drop("position"))
+            catalogue = Catalogue(*_split_columns(frame), positions, about["unlisted"])
+        ids, titles, attributes = columns
+        facts = {"titles": titles, "attributes": attributes, "scale_is_guessed": guessed, "catalogue": catalogue}
+        return Ratings.of_items(about["name"], ids, scale, **facts)
 
     def read(self, first: int, stop: int) -> Profiles:
+        """Return the ratings of people `first` … `stop` − 1."""
         shards = range(int(np.searchsorted(self.borders, first, "right")) - 1, int(np.searchsorted(self.borders, stop)))
         frames = [self._slice(shard, first, stop) for shard in shards]
         frame = pl.concat(frames) if len(frames) > 1 else frames[0]
-        starts = np.concatenate([[0], np.cumsum(frame["items"].list.len().to_numpy())]).astype(np.int64)
+        starts = row_starts(frame["items"].list.len().to_numpy())
         lists = frame.filter(pl.col("items").list.len() > 0)
         flat = {name: lists[name].explode().to_numpy() for name in lists.columns}
         values = flat["values"].astype(np.float64) if "values" in flat else None
@@ -218,7 +220,7 @@ class Shards:
         return frame.drop("id").slice(max(first, begin) - begin, min(stop, end) - max(first, begin))
 
 
-def _known(frame: pl.DataFrame) -> tuple[list[str], list[str] | None, pl.DataFrame | None]:
+def _split_columns(frame: pl.DataFrame) -> tuple[list[str], list[str] | None, pl.DataFrame | None]:
     attributes = frame.drop([name for name in OWN_COLUMNS if name in frame.columns])
     titles = frame["title"].to_list() if "title" in frame.columns else None
     return frame["id"].to_list(), titles, attributes if attributes.width else None

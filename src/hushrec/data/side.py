@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from hushrec.data.ratings import FloatArray, Ratings
+from hushrec.arrays import FloatArray
+from hushrec.data.ratings import Ratings
 from hushrec.errors import ParameterError
 
 LARGEST_NORM = 0.7
@@ -22,9 +23,9 @@ def attribute_names(ratings: Ratings) -> list[str]:
 def side_columns(ratings: Ratings, wanted: str | None = None) -> FloatArray | None:
     """Return the attributes in `wanted` as scaled columns, `(n_items, n_columns)`; None if there are none.
 
-    `wanted` has names of attributes, separated by commas, or is "none"; None means all attributes. An item's flags are
-    divided by the square root of how many it has for the same attribute. Numbers are centred and divided by their
-    largest deviation from the mean; a missing number becomes 0, the mean. Finally all columns are multiplied by
+    `wanted` has names of attributes, separated by commas, or is "none"; None means all attributes. Flags are divided by
+    the square root of the number of flags that the item has for the same attribute. Numbers are centred and divided by
+    their largest deviation from the mean; a missing number becomes 0, the mean. Finally all columns are multiplied by
     `LARGEST_NORM` / √(number of attributes). Then no item's row has a norm above `LARGEST_NORM`, and one step size
     suits every file.
     """

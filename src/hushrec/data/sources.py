@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hushrec.arrays import PublicRatings
+from hushrec.arrays import FloatArray, PublicRatings, by_user
 from hushrec.data import named
 from hushrec.data.columns import (
     DUPLICATES,
@@ -25,16 +25,17 @@ from hushrec.data.columns import (
 )
 from hushrec.data.frames import RatingTable, SparseMatrix, positions, read_frame
 from hushrec.data.items import read_items
-from hushrec.data.ratings import Catalogue, FloatArray, Ratings, Scale, index_ids
+from hushrec.data.ratings import Catalogue, Ratings, index_ids
 from hushrec.data.synthetic import from_name as synthetic_from_name
 from hushrec.data.tables import Table, read_table
 from hushrec.errors import DataError
 from hushrec.plugins import plugins
+from hushrec.scale import Scale
 
 
 @dataclasses.dataclass(frozen=True)
 class Form:
-    """The options of `load` that say how a file is read; `load` explains them."""
+    """The arguments of `load` that say how to read a file."""
 
     columns: str | Sequence[str] | None = None
     scale: Scale | None = None
@@ -49,9 +50,14 @@ class Form:
             raise DataError(f"duplicates must be one of {', '.join(DUPLICATES)}, got {self.duplicates!r}.")
 
     @classmethod
-    def of(cls, scale: Scale | str | None = None, **settings: Any) -> "Form":
-        """Return the reading options from arguments of `load`; `scale` may also be text such as "1,5"."""
-        return cls(scale=Scale.parse(scale) if isinstance(scale, str) else scale, **settings)
+    def of(cls, scale: Scale | str | Sequence[float] | None = None, **settings: Any) -> "Form":
+        """Return a `Form` with these arguments of `load`; `scale` is a `Scale`, two numbers, or text such as "1,5"."""
+        return cls(scale=scale if scale is None or isinstance(scale, Scale) else Scale.parse(scale), **settings)
+
+    def given(self) -> dict[str, Any]:
+        """Return the arguments that differ from their defaults."""
+        values = {entry.name: getattr(self, entry.name) for entry in dataclasses.fields(self)}
+        return {name: value for name, value in values.items() if value != getattr(Form, name)}
 
 
 def load(
@@ -59,7 +65,7 @@ def load(
     *,
     data_dir: str | Path | None = None,
     columns: str | Sequence[str] | None = None,
-    scale: Scale | str | None = None,
+    scale: Scale | str | Sequence[float] | None = None,
     duplicates: str = "refuse",
     items: str | Path | RatingTable | None = None,
     implicit: bool = False,
@@ -76,7 +82,7 @@ def load(
             users as rows and items as columns.
         data_dir: the folder that is searched first for a named set; next are `$HUSHREC_DATA` and the user's cache.
         columns: the columns of user, item and rating, by name or by position from 1: "reader,book,stars", or a list.
-        scale: the smallest and the largest rating, as in "0,10"; by default guessed from the ratings.
+        scale: the smallest and the largest rating, as in "0,10" or (0, 10); by default guessed from the ratings.
         duplicates: how to treat repeated (user, item) pairs: "refuse" them, or keep the "first", the "last" or the
             "mean" rating.
         items: a file or a table with the items' ids, titles and attributes.
@@ -97,13 +103,31 @@ def load(
         missing=missing,
     )
     ratings = _read(source, items, form, data_dir)
-    if public is None:
-        return ratings
-    return with_public(ratings, _read(public, None, dataclasses.replace(form, scale=ratings.scale), data_dir))
+    if public is not None:
+        others = _read(public, None, dataclasses.replace(form, scale=ratings.scale), data_dir)
+        ratings = with_public(ratings, others)
+    paths = {"source": source, "items": items, "public": public, "data_dir": data_dir}
+    return dataclasses.replace(ratings, reading=_reading(paths, form))
+
+
+def _reading(paths: dict[str, Any], form: Form) -> dict[str, Any] | None:
+    """Return the arguments of `load` that were given, as JSON data; None if one of `paths` is a table in memory.
+
+    Paths, columns and scale become text, as on the command line.
+    """
+    given = {name: path for name, path in paths.items() if path is not None}
+    if not all(isinstance(path, str | Path) for path in given.values()):
+        return None
+    found = {name: str(path) for name, path in given.items()} | form.given()
+    if form.scale is not None:
+        found["scale"] = f"{form.scale.low:.15g},{form.scale.high:.15g}"
+    if form.columns is not None:
+        found["columns"] = form.columns if isinstance(form.columns, str) else ",".join(map(str, form.columns))
+    return found
 
 
 def with_public(ratings: Ratings, others: Ratings) -> Ratings:
-    """Return `ratings` with `others` as its public ratings, mapped to the scale 1 to 5.
+    """Return `ratings` unchanged except for its field `public`: the ratings `others`, mapped to the scale 1 to 5.
 
     The people in `others` are treated as different from the users, even if their ids are equal. All items of `others`
     must be in the catalogue of `ratings`, because the items of a run must not depend on ratings. Without a catalogue,
@@ -120,8 +144,7 @@ def with_public(ratings: Ratings, others: Ratings) -> Ratings:
             f" {unknown} of its {others.n_ratings} ratings are of other items. Remove these ratings, or add their"
             " items to the items file."
         )
-    order = np.lexsort((items, others.users))
-    starts = np.searchsorted(others.users[order], np.arange(others.n_users + 1)).astype(np.int64)
+    starts, order = by_user(others.users, items, others.n_users)
     public = PublicRatings(starts, items[order], others.scale.to_unit(others.values[order]))
     return dataclasses.replace(ratings, public=public)
 
@@ -135,21 +158,12 @@ def _read(
     if not isinstance(source, str | Path):
         return _from_memory(source, items, form)
     if isinstance(source, str) and source.partition(":")[0] == "synthetic":
-        if items is not None or form != Form(implicit=form.implicit, duplicates=form.duplicates):
-            names = _names_given(items, form, but=("implicit", "duplicates"))
-            raise DataError(
-                f"synthetic ratings accept only the option implicit, got {names}. Leave the other options out; they are"
-                " for files."
-            )
+        _refuse_options("synthetic ratings accept only the option implicit", items, form, ("implicit", "duplicates"))
         ratings = synthetic_from_name(source)
         return dataclasses.replace(ratings, values=None, scale=None) if form.implicit else ratings
     offered = offered_sets()
     if isinstance(source, str) and source in offered:
-        if items is not None or form != Form():
-            raise DataError(
-                f"set {source} accepts no options, because a plug-in loads it, got {_names_given(items, form)}. Leave"
-                " them out; they are for files."
-            )
+        _refuse_options(f"set {source} accepts no options, because a plug-in loads it", items, form)
         ratings = offered[source]()
         if not isinstance(ratings, Ratings):
             raise DataError(f"the plug-in of set {source} must return Ratings, got {type(ratings).__name__}.")
@@ -160,14 +174,14 @@ def _read(
     return dataclasses.replace(ratings, scale_is_guessed=ratings.scale_is_guessed and not file.is_named)
 
 
-def _names_given(items: object, form: Form, but: Sequence[str] = ()) -> str:
-    """Return the names of the options that differ from their defaults, separated by commas, without those in `but`."""
-    fields = [one.name for one in dataclasses.fields(Form) if getattr(form, one.name) != one.default]
-    return ", ".join([name for name in fields if name not in but] + ["items"] * (items is not None))
+def _refuse_options(reason: str, items: object, form: Form, allowed: Sequence[str] = ()) -> None:
+    refused = [name for name in form.given() if name not in allowed] + ["items"] * (items is not None)
+    if refused:
+        raise DataError(f"{reason}, got {', '.join(refused)}. Leave these options out; they are for files.")
 
 
 def is_made(source: str | Path) -> bool:
-    """Return whether a source is the name of a data set that the generator or a plug-in makes, not a file."""
+    """Return whether `source` names a data set that is not read from a file: synthetic, or from a plug-in."""
     return isinstance(source, str) and (source.partition(":")[0] == "synthetic" or source in offered_sets())
 
 
@@ -177,15 +191,15 @@ class File(NamedTuple):
     name: str  # of the data set
     path: Path
     items: str | Path | RatingTable | None
-    is_named: bool  # whether it belongs to a named set, whose scale is known
+    is_named: bool  # whether the file belongs to a named set; such a file's scale is not guessed
 
 
 def find_file(
     source: str | Path, items: str | Path | RatingTable | None = None, data_dir: str | Path | None = None
 ) -> File:
-    """Return the file of a named set, or the file at a path; raise `DataError` if there is neither.
+    """Return the file of ratings of a named set or at a path; raise `DataError` if `source` is neither.
 
-    If `items` is None, a named set gets its own items file.
+    `items` describes the items; by default, a named set has its own items file.
     """
     if isinstance(source, str) and source in named.SETS:
         ratings, listed = named.find(source, data_dir)
@@ -197,7 +211,7 @@ def find_file(
 
 
 def offered_sets() -> Mapping[str, Any]:
-    """Return the data sets of plug-ins: by name, a function without arguments that returns the `Ratings`."""
+    """Return the data sets of plug-ins: a mapping from names to functions without arguments that return `Ratings`."""
     return plugins("sources", (*named.SETS, "synthetic"))
 
 
@@ -213,7 +227,7 @@ def _from_memory(data: RatingTable | SparseMatrix, items: str | Path | RatingTab
     if entries.nnz == 0:
         raise DataError("a sparse matrix of ratings must have at least one stored entry, got none.")
     users, columns, numbers = entries.row.astype(np.int64), entries.col.astype(np.int64), entries.data.astype(float)
-    user_ids, item_ids = ([str(place) for place in range(size)] for size in data.shape)
+    user_ids, item_ids = ([str(number) for number in range(size)] for size in data.shape)
     catalogue = Catalogue(item_ids, None, None, np.arange(len(item_ids)), n_unlisted=0)
     titles, attributes, catalogue = (None, None, catalogue) if items is None else read_items(items, item_ids)
     scale = None if form.implicit else form.scale or Scale.guess(numbers)
@@ -239,12 +253,13 @@ def _from_table(name: str, table: Table, items: str | Path | RatingTable | None,
     if form.duplicates == "mean" and values is not None:
         values = mean_by_pair(pairs, values)
     kept = kept_rows(pairs, form.duplicates)
-    if kept is not None and form.duplicates == "refuse":
-        first, second = chosen.table.all_lines[first_repeat(pairs, kept)].tolist()
+    if form.duplicates == "refuse" and not kept.all():
+        first, second = chosen.table.lines[first_repeat(pairs, kept)].tolist()
         raise duplicate_error(table.path, table.unit, first, second, int(np.count_nonzero(~kept)))
     times = None if chosen.times is None else chosen.times.to_numpy().astype(np.float64)
-    found = (None, None, None) if items is None else read_items(items, item_ids, form.encoding)
-    titles, attributes, catalogue = found
+    titles, attributes, catalogue = (
+        (None, None, None) if items is None else read_items(items, item_ids, form.encoding, ratings=table.path)
+    )
     known = titles, attributes, scale is not None and form.scale is None, times, catalogue
     ratings = Ratings(name, user_ids, item_ids, users, columns, values, scale, *known)
-    return ratings if kept is None else ratings.rows(np.flatnonzero(kept))
+    return ratings.rows(np.flatnonzero(kept))

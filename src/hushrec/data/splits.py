@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hushrec.data.ratings import FloatArray, IntArray, Ratings
+from hushrec.arrays import FloatArray, IntArray
+from hushrec.data.ratings import Ratings
 from hushrec.errors import ParameterError
 
 
@@ -25,7 +26,7 @@ class Split:
 def random_split(n_ratings: int, seed: int, test_share: float = 0.2) -> Split:
     """Return a random split, with the fraction `test_share` of the rows for testing.
 
-    The rows are permuted by `numpy.random.default_rng(seed).permutation(n_ratings)`; the last ones are for testing.
+    The rows are permuted by `numpy.random.default_rng(seed).permutation(n_ratings)`; the last rows are for testing.
     """
     order = np.random.default_rng(_check_seed(seed)).permutation(n_ratings)
     return _hold_out_last(order, test_share, "test_share")
@@ -47,12 +48,7 @@ def validation_split(split: Split, seed: int, share: float = 0.2) -> Split:
 
 def leave_one_out(ratings: Ratings, seed: int) -> Split:
     """Return a split that holds out one random rating of every user who has at least two."""
-    shuffled = np.random.default_rng(_check_seed(seed)).permutation(ratings.n_ratings)
-    users = ratings.users[shuffled]
-    _, first = np.unique(users, return_index=True)
-    counts = np.bincount(users, minlength=ratings.n_users)
-    held_out = shuffled[first[counts[users[first]] >= 2]]
-    return Split(np.setdiff1d(np.arange(ratings.n_ratings), held_out), held_out)
+    return _hold_out_first(ratings, np.random.default_rng(_check_seed(seed)).permutation(ratings.n_ratings))
 
 
 def k_fold(n_ratings: int, k: int, seed: int) -> list[Split]:
@@ -70,11 +66,13 @@ def time_split(ratings: Ratings, test_share: float = 0.2) -> Split:
 
 def leave_last_out(ratings: Ratings) -> Split:
     """Return a split that holds out the latest rating of every user who has at least two."""
-    order = np.lexsort((_times_of(ratings), ratings.users))
-    users = ratings.users[order]
-    is_last = np.append(users[1:] != users[:-1], True)
-    counts = np.bincount(users, minlength=ratings.n_users)
-    held_out = order[is_last & (counts[users] >= 2)]
+    return _hold_out_first(ratings, np.argsort(_times_of(ratings), kind="stable")[::-1])
+
+
+def _hold_out_first(ratings: Ratings, order: IntArray) -> Split:
+    """Return a split that holds out the first rating, in this order of rows, of every user who has at least two."""
+    _, first, counts = np.unique(ratings.users[order], return_index=True, return_counts=True)
+    held_out = order[first[counts >= 2]]
     return Split(np.setdiff1d(np.arange(ratings.n_ratings), held_out), held_out)
 
 
@@ -134,12 +132,13 @@ def _check_seed(seed: int) -> int:
 
 
 def _hold_out_last(rows: IntArray, share: float, name: str) -> Split:
-    """Return a split that holds out the last rows, a fraction `share`; error messages call this fraction `name`."""
+    """Return a split that holds out the fraction `share` of `rows`, the last ones; errors call this fraction `name`."""
     if not 0 < share < 1:
         raise ParameterError(f"{name} must lie between 0 and 1, got {share}.")
     n_train = int((1 - share) * len(rows))
     if not 0 < n_train < len(rows):
         raise ParameterError(
-            f"{name} must leave ratings in both parts, but {share} of {len(rows)} leaves one part empty."
+            f"a split must leave ratings in both parts, but {name} {share} of {len(rows)} ratings leaves one part"
+            " empty. Give more ratings, or train without a test part: --final (in Python: final=True)."
         )
     return Split(rows[:n_train], rows[n_train:])

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
+from hushrec.arrays import FloatArray, IntArray, row_starts
 from hushrec.data.columns import (
     Columns,
     all_missing,
@@ -32,13 +33,13 @@ from hushrec.data.columns import (
     without_missing,
 )
 from hushrec.data.items import read_items
-from hushrec.data.ratings import IntArray, Ratings, Scale, index_ids
+from hushrec.data.ratings import Ratings, index_ids
 from hushrec.data.shards import Profiles, Shards, check_new, cut_people, items_frame, write_profiles
 from hushrec.data.sources import File, Form
 from hushrec.data.tables import read_batches
+from hushrec.data.texts import BYTES_AT_ONCE
 from hushrec.errors import DataError
 
-BYTES_AT_ONCE = 1 << 25  # of text
 RECORDS_AT_ONCE = 1 << 20
 RECORD = np.dtype([("user", "<u4"), ("item", "<u4"), ("value", "<f8"), ("row", "<u8"), ("line", "<u8")])
 Records = np.ndarray[Any, Any]
@@ -54,15 +55,15 @@ class Ids:
     numbers: dict[str, int] = field(default_factory=dict)
     counts: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
 
-    def take(self, column: pl.Series) -> IntArray:
-        """Return the number of each id in the next batch of the column, numbering new ids; add its rows to `counts`."""
-        distinct, known = column.unique(), self.numbers
+    def add(self, batch: pl.Series) -> IntArray:
+        """Add the next batch of the column to the numbers and counts; return the number of each row's id."""
+        distinct, known = batch.unique(), self.numbers
         own = np.array([known.setdefault(one, len(known)) for one in distinct.to_list()], dtype=np.int64)
-        taken: IntArray = own[column.cast(pl.Enum(distinct)).to_physical().to_numpy()]
-        counts = np.bincount(taken, minlength=len(known))
+        rows: IntArray = own[batch.cast(pl.Enum(distinct)).to_physical().to_numpy()]
+        counts = np.bincount(rows, minlength=len(known))
         counts[: len(self.counts)] += self.counts
         self.counts = counts
-        return taken
+        return rows
 
     def ordered(self) -> tuple[list[str], IntArray]:
         """Return all ids in sorted order, and an array that maps the number of an id to its position in that order."""
@@ -70,28 +71,25 @@ class Ids:
 
 
 class Written(NamedTuple):
-    """The result of `shard_file`: the shards, their scale, and notes for the user on how the file was read."""
+    """The result of `shard_file`."""
 
     shards: Shards
-    scale: Scale | None
-    guessed_from: tuple[float, float] | None  # the smallest and the largest rating if the scale was guessed
-    notices: tuple[str, ...]
+    about: Ratings  # name, scale and catalogue of the data set, with neither users nor ratings
+    extremes: FloatArray  # the smallest and the largest rating; infinite without ratings
 
 
-def shard_file(
-    file: File, form: Form, folder: str | Path, ratings_per_shard: int, *, at_once: int = BYTES_AT_ONCE
-) -> Written:
+def shard_file(file: File, form: Form, folder: str | Path, ratings_per_shard: int) -> Written:
     """Write the ratings of a file of any size to a new folder as shards of about `ratings_per_shard` ratings each.
 
-    The ratings are those that `load` would return. The file is read in batches of about `at_once` bytes of text, or a
-    corresponding number of Parquet rows.
+    The ratings are those that `load` would return. The file is read in batches of about `BYTES_AT_ONCE` bytes of text,
+    or a corresponding number of Parquet rows.
     """
     path = Path(folder).absolute()
     check_new(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as scratch:
-            return _Sorting(file, form, Path(scratch), at_once).write(path, ratings_per_shard)
+            return _Sorting(file, form, Path(scratch)).write(path, ratings_per_shard)
     except OSError as error:
         raise DataError(
             f"{path} could not be written ({error.strerror or error}). Check the free space on its disk."
@@ -101,14 +99,14 @@ def shard_file(
 class _Sorting:
     """The conversion of one file to shards: the constructor reads the file, `write` sorts it and writes the shards."""
 
-    def __init__(self, file: File, form: Form, scratch: Path, at_once: int) -> None:
+    def __init__(self, file: File, form: Form, scratch: Path) -> None:
         self.file, self.form, self.scratch = file, form, scratch
         self.users, self.items = Ids(), Ids()
-        self.n_read, self.n_kept = 0, 0  # rows; those whose rating is the value for "no rating" are not kept
+        self.n_read, self.n_kept = 0, 0  # all rows, and rows that have a rating
         self.extremes = (np.inf, -np.inf)  # the smallest and the largest rating
         self.has_values, self.unit = False, "line"
         with self._unsorted.open("wb") as out:
-            for records in self._read(at_once):
+            for records in self._read():
                 records.tofile(out)
         if self.n_read == 0:
             raise only_a_header(file.path)
@@ -120,11 +118,15 @@ class _Sorting:
     def _unsorted(self) -> Path:
         return self.scratch / "ratings"
 
-    def _read(self, at_once: int) -> Iterator[Records]:
-        """Yield records in the file's order, with ids as numbers (`Ids`); raise on invalid rows, as `load` does."""
+    def _read(self) -> Iterator[Records]:
+        """Yield the ratings in the file's order, as arrays of `RECORD`, with users and items as numbers of `Ids`.
+
+        Raise `DataError` for invalid rows.
+        """
         form, positions = self.form, None
-        for batch in read_batches(self.file.path, encoding=form.encoding, skip_rows=form.skip_rows, at_once=at_once):
-            table = batch
+        for table in read_batches(
+            self.file.path, encoding=form.encoding, skip_rows=form.skip_rows, at_once=BYTES_AT_ONCE
+        ):
             if positions is None:
                 positions, has_header = find_columns(table, form.columns, implicit=form.implicit)
                 table = table.without_first() if has_header else table
@@ -135,9 +137,9 @@ class _Sorting:
 
     def _records(self, chosen: Columns) -> Records:
         table, records = chosen.table, np.zeros(len(chosen.users), RECORD)
-        records["user"], records["item"] = self.users.take(chosen.users), self.items.take(chosen.items)
+        records["user"], records["item"] = self.users.add(chosen.users), self.items.add(chosen.items)
         records["row"] = np.arange(self.n_kept, self.n_kept + len(records))
-        records["line"] = table.all_lines
+        records["line"] = table.lines
         self.n_kept += len(records)
         self.unit, self.has_values = table.unit, chosen.ratings is not None
         if chosen.ratings is not None:
@@ -146,45 +148,42 @@ class _Sorting:
         return records
 
     def write(self, folder: Path, ratings_per_shard: int) -> Written:
-        """Sort the records and write them as shards; return the shards and notes for the user."""
-        item_ids, item_places = self.items.ordered()
-        user_ids, user_places = self.users.ordered()
+        item_ids, item_positions = self.items.ordered()
+        user_ids, user_positions = self.users.ordered()
         counts = np.zeros(len(user_ids), np.int64)
-        counts[user_places] = self.users.counts
-        borders = cut_people(counts, ratings_per_shard)
+        counts[user_positions] = self.users.counts
+        borders = cut_people(row_starts(counts), ratings_per_shard)
         about = self._about(item_ids)
-        self._part(borders, user_places, item_places)
+        self._divide(borders, user_positions, item_positions)
         dropped = self._settle_duplicates(len(borders) - 1)
         chunks = (
             (user_ids[first:stop], self._profiles(number, first, stop, dropped))
             for number, (first, stop) in enumerate(pairwise(borders))
         )
         shards = write_profiles(folder, chunks, items_frame(about), about)
-        notices = () if about.catalogue is None else tuple(about.catalogue.notices)
-        return Written(shards, self.scale, self.extremes if about.scale_is_guessed else None, notices)
+        return Written(shards, about, np.array(self.extremes))
 
     def _about(self, item_ids: list[str]) -> Ratings:
-        """Return the name, scale and catalogue of the data set, as `Ratings` with neither users nor ratings."""
-        items, nobody = self.file.items, np.empty(0, np.int64)
-        known = (None, None, None) if items is None else read_items(items, item_ids, self.form.encoding)
-        titles, attributes, catalogue = known
-        values = None if self.scale is None else np.empty(0)
-        is_guessed = self.scale is not None and self.form.scale is None and not self.file.is_named
-        return Ratings(
-            self.file.name, [], item_ids, nobody, nobody, values, self.scale, titles, attributes, is_guessed,
-            catalogue=catalogue,
-        )  # fmt: skip
+        items = self.file.items
+        titles, attributes, catalogue = (
+            (None, None, None)
+            if items is None
+            else read_items(items, item_ids, self.form.encoding, ratings=self.file.path)
+        )
+        guessed = self.scale is not None and self.form.scale is None and not self.file.is_named
+        facts = {"titles": titles, "attributes": attributes, "scale_is_guessed": guessed, "catalogue": catalogue}
+        return Ratings.of_items(self.file.name, item_ids, self.scale, **facts)
 
-    def _part(self, borders: list[int], user_places: IntArray, item_places: IntArray) -> None:
-        """Write every record to the file of its shard, with the positions of its person and item in the sorted ids.
+    def _divide(self, borders: list[int], user_positions: IntArray, item_positions: IntArray) -> None:
+        """Append every rating to the temporary file of its shard, with its user and item as positions in sorted ids.
 
-        `user_places` and `item_places` map the numbers of ids to these positions (`Ids.ordered`). `borders` is the
-        result of `cut_people`.
+        `user_positions` and `item_positions` map the numbers of ids to these positions (`Ids.ordered`).
+        `borders` has the position of each shard's first person (`cut_people`).
         """
         with self._unsorted.open("rb") as file:
             while len(records := np.fromfile(file, RECORD, RECORDS_AT_ONCE)):
-                records["user"] = user_places[records["user"]]
-                records["item"] = item_places[records["item"]]
+                records["user"] = user_positions[records["user"]]
+                records["item"] = item_positions[records["item"]]
                 shard = np.searchsorted(borders, records["user"], "right") - 1
                 records = records[np.argsort(shard, kind="stable")]
                 ends = np.cumsum(np.bincount(shard, minlength=len(borders) - 1))
@@ -195,7 +194,7 @@ class _Sorting:
         self._unsorted.unlink()
 
     def _settle_duplicates(self, n_shards: int) -> IntArray:
-        """Keep one record of each (user, item) pair; return the sorted row numbers of the records left out.
+        """Keep one rating of each (user, item) pair in the temporary files; return the others' row numbers, sorted.
 
         Raise `DataError` if a pair is repeated and the option `duplicates` is "refuse".
         """
@@ -204,7 +203,7 @@ class _Sorting:
             records = self._shard(number)
             pairs = number_pairs(records["user"].astype(np.int64), records["item"].astype(np.int64))
             keep = kept_rows(pairs, mode)
-            if keep is None:
+            if keep.all():
                 continue
             dropped.append(records["row"][~keep].astype(np.int64))
             if mode == "refuse":
@@ -224,10 +223,10 @@ class _Sorting:
         return np.fromfile(self.scratch / str(number), RECORD)
 
     def _profiles(self, number: int, first: int, stop: int, dropped: IntArray) -> Profiles:
-        """Return the ratings of shard `number`, which has people `first` … `stop` − 1, and delete their temporary file.
+        """Return the ratings of shard `number`, which has people `first` … `stop` − 1, and delete its temporary file.
 
-        `dropped` has the numbers of input rows that were left out as duplicates. Row numbers in the result count only
-        the rows that remain.
+        `dropped` has the row numbers of the ratings that were left out as duplicates. Row numbers in the result count
+        only the ratings that remain.
         """
         records = self._shard(number)
         (self.scratch / str(number)).unlink()

@@ -16,9 +16,11 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from hushrec.data.ratings import BoolArray, Catalogue, FloatArray, IntArray, Ratings, Scale
+from hushrec.arrays import BoolArray, FloatArray, IntArray
+from hushrec.data.ratings import Catalogue, Ratings
 from hushrec.errors import DataError, ParameterError
 from hushrec.randomness import Purpose, SeededRandomness
+from hushrec.scale import Scale
 
 MEAN = 3.4
 N_FACTORS = 4
@@ -42,27 +44,6 @@ _SECOND = (
 )
 FIRST_WORDS, SECOND_WORDS = _FIRST.split(), _SECOND.split()
 SHAPES = ("The {0} {1}", "{0} {1}", "A {0} {1}", "The {1}", "Return to the {0} {1}", "{1} of the {0}")
-
-
-@dataclass(frozen=True)
-class Shape:
-    """The size of a synthetic data set, and its seed."""
-
-    n_users: int = 300
-    n_items: int = 400
-    n_ratings: int = 18_000
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.n_users < 1 or self.n_items < 1:
-            raise ParameterError(f"users and items must be at least 1, got {self.n_users} and {self.n_items}.")
-        if not self.n_users <= self.n_ratings <= self.n_users * self.n_items:
-            raise ParameterError(
-                f"ratings must be from {self.n_users} (one per user) to {self.n_users * self.n_items} (users × items), "
-                f"got {self.n_ratings}."
-            )
-        if not 0 <= self.seed < 2**64:
-            raise ParameterError(f"seed must be in [0, 2^64), got {self.seed}.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,9 +73,9 @@ class Truth:
 
 @dataclass(frozen=True, eq=False)
 class _World:
-    """What is drawn before any rating: the films, and how many ratings each user has."""
+    """The random draws before the first rating: the films, and how many ratings each user has."""
 
-    shape: Shape
+    seed: int
     activity: IntArray  # (n_users,): the number of ratings of each user
     log_popularity: FloatArray  # (n_items,)
     item_biases: FloatArray  # (n_items,)
@@ -106,8 +87,7 @@ class _World:
 
 def synthetic(n_users: int = 300, n_items: int = 400, n_ratings: int = 18_000, seed: int = 0) -> Ratings:
     """Return synthetic ratings of films with titles, genres and years; ids are numbers from 1."""
-    shape = Shape(n_users, n_items, n_ratings, seed)
-    world = _make_world(shape)
+    world = _make_world(n_users, n_items, n_ratings, seed)
     (block,) = _stream(world, users_per_block=n_users)
     item_ids = [str(item + 1) for item in range(n_items)]
     flags = [pl.Series(f"genre={genre}", world.genres[:, column]) for column, genre in enumerate(GENRES)]
@@ -132,12 +112,12 @@ def stream(
     """Yield the ratings of `synthetic` in blocks of `users_per_block` users, with only one block in memory."""
     if users_per_block < 1:
         raise ParameterError(f"users_per_block must be at least 1, got {users_per_block}.")
-    return _stream(_make_world(Shape(n_users, n_items, n_ratings, seed)), users_per_block)
+    return _stream(_make_world(n_users, n_items, n_ratings, seed), users_per_block)
 
 
 def synthetic_truth(n_users: int = 300, n_items: int = 400, n_ratings: int = 18_000, seed: int = 0) -> Truth:
     """Return the ground truth behind `synthetic` with the same arguments."""
-    world = _make_world(Shape(n_users, n_items, n_ratings, seed))
+    world = _make_world(n_users, n_items, n_ratings, seed)
     people = [_person(seed, user)[:2] for user in range(n_users)]
     biases = np.array([bias for bias, _ in people])
     return Truth(MEAN, biases, world.item_biases, np.array([vector for _, vector in people]), world.item_vectors)
@@ -166,22 +146,28 @@ def from_name(name: str) -> Ratings:
         raise DataError(f"{name!r}: {error}") from None
 
 
-def _make_world(shape: Shape) -> _World:
-    rng = SeededRandomness(shape.seed).stream(Purpose.SYNTHETIC)
-    genres = rng.random((shape.n_items, len(GENRES))) < 0.08
-    genres[np.arange(shape.n_items), rng.integers(0, len(GENRES), shape.n_items)] = (
-        True  # one for certain, others with 8 % each
-    )
+def _make_world(n_users: int, n_items: int, n_ratings: int, seed: int) -> _World:
+    if n_users < 1 or n_items < 1:
+        raise ParameterError(f"users and items must be at least 1, got {n_users} and {n_items}.")
+    if not n_users <= n_ratings <= n_users * n_items:
+        raise ParameterError(
+            f"ratings must be from {n_users} (one per user) to {n_users * n_items} (users × items), got {n_ratings}."
+        )
+    if not 0 <= seed < 2**64:
+        raise ParameterError(f"seed must be in [0, 2^64), got {seed}.")
+    rng = SeededRandomness(seed).stream(Purpose.SYNTHETIC)
+    genres = rng.random((n_items, len(GENRES))) < 0.08  # besides one certain genre per film
+    genres[np.arange(n_items), rng.integers(0, len(GENRES), n_items)] = True
     genre_vectors = rng.standard_normal((len(GENRES), N_FACTORS))
     from_genres = genres @ genre_vectors / np.sqrt(genres.sum(axis=1, keepdims=True))
-    own = rng.standard_normal((shape.n_items, N_FACTORS))
+    own = rng.standard_normal((n_items, N_FACTORS))
     item_vectors = np.sqrt(GENRE_SHARE) * from_genres + np.sqrt(1 - GENRE_SHARE) * own
-    item_biases = ITEM_BIAS * rng.standard_normal(shape.n_items)
-    log_popularity = POPULARITY_SPREAD * rng.standard_normal(shape.n_items) + QUALITY_PULL * item_biases / ITEM_BIAS
-    years = np.maximum(1930, 2005 - np.floor(rng.standard_exponential(shape.n_items) * 14))
+    item_biases = ITEM_BIAS * rng.standard_normal(n_items)
+    log_popularity = POPULARITY_SPREAD * rng.standard_normal(n_items) + QUALITY_PULL * item_biases / ITEM_BIAS
+    years = np.maximum(1930, 2005 - np.floor(rng.standard_exponential(n_items) * 14))
     return _World(
-        shape=shape,
-        activity=_draw_activity(rng, shape),
+        seed=seed,
+        activity=_draw_activity(rng, n_users, n_items, n_ratings),
         log_popularity=log_popularity,
         item_biases=item_biases,
         item_vectors=item_vectors * TASTE / np.sqrt(N_FACTORS),
@@ -191,17 +177,17 @@ def _make_world(shape: Shape) -> _World:
     )
 
 
-def _draw_activity(rng: np.random.Generator, shape: Shape) -> IntArray:
+def _draw_activity(rng: np.random.Generator, n_users: int, n_items: int, n_ratings: int) -> IntArray:
     """Return the number of ratings of each user.
 
-    Everybody has the same minimum. All other ratings are shared out in proportion to log-normal weights, up to a
+    Every user gets the same minimum. All other ratings are divided in proportion to log-normal weights, up to a
     maximum per user.
     """
-    most = max(int(MOST_OF_ITEMS * shape.n_items), -(-shape.n_ratings // shape.n_users))
-    fewest = min(FEWEST_PER_USER, shape.n_ratings // shape.n_users)
-    weights = np.exp(ACTIVITY_SPREAD * rng.standard_normal(shape.n_users))
-    activity = np.full(shape.n_users, fewest, dtype=np.int64)
-    while (left := shape.n_ratings - int(activity.sum())) > 0:
+    most = max(int(MOST_OF_ITEMS * n_items), -(-n_ratings // n_users))
+    fewest = min(FEWEST_PER_USER, n_ratings // n_users)
+    weights = np.exp(ACTIVITY_SPREAD * rng.standard_normal(n_users))
+    activity = np.full(n_users, fewest, dtype=np.int64)
+    while (left := n_ratings - int(activity.sum())) > 0:
         open_weights = np.where(activity < most, weights, 0.0)
         edges = np.floor(np.cumsum(open_weights) / open_weights.sum() * left + 0.5).astype(np.int64)
         activity = np.minimum(activity + np.diff(edges, prepend=0), most)
@@ -230,7 +216,7 @@ def _person(seed: int, user: int) -> tuple[float, FloatArray, np.random.Generato
 
 
 def _stream(world: _World, users_per_block: int) -> Iterator[Block]:
-    n_users = world.shape.n_users
+    n_users = len(world.activity)
     for first in range(0, n_users, users_per_block):
         users = range(first, min(first + users_per_block, n_users))
         rated = [_rate(world, user) for user in users]
@@ -244,13 +230,13 @@ def _stream(world: _World, users_per_block: int) -> Iterator[Block]:
 def _rate(world: _World, user: int) -> tuple[IntArray, FloatArray]:
     """Return the items that a person rated, ascending, and the ratings.
 
-    Items are drawn without replacement, with weights w that grow with an item's popularity and the person's taste for
-    it, by taking the items with the smallest Exp(1) / w.
+    Items are drawn without replacement. The weight w of an item grows with its popularity and with the person's taste
+    for it; the items with the smallest Exp(1) / w are drawn.
     """
-    bias, vector, rng = _person(world.shape.seed, user)
+    bias, vector, rng = _person(world.seed, user)
     count = int(world.activity[user])
     taste = world.item_vectors @ vector
-    waiting = rng.standard_exponential(world.shape.n_items) * np.exp(-world.log_popularity - TASTE_PULL * taste)
+    waiting = rng.standard_exponential(len(taste)) * np.exp(-world.log_popularity - TASTE_PULL * taste)
     items = np.sort(np.argpartition(waiting, count - 1)[:count])
     stars = MEAN + bias + world.item_biases[items] + taste[items] + NOISE * rng.standard_normal(count)
     return items, np.clip(np.rint(stars), 1, 5)

@@ -5,12 +5,13 @@ person's rating. `read_table` reads a whole file; `read_batches` reads a file of
 """
 
 import csv
+import re
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
@@ -18,20 +19,22 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from hushrec.data.ratings import IntArray
-from hushrec.data.texts import GZIP_MAGIC, Block, raw_blocks, skip_lines, text_blocks
+from hushrec.arrays import IntArray
+from hushrec.data.texts import BYTES_AT_ONCE, GZIP_MAGIC, Block, raw_blocks, skip_lines, text_blocks
 from hushrec.errors import DataError
 
 PARQUET_MAGIC = b"PAR1"
 SEPARATORS = ("\t", "::", ",", ";", "|")
 QUOTED_SEPARATORS = ("\t", ",", ";")
 STAND_IN = "\x1f"
+LINES_JUDGED = 100  # the number of lines from which the separator is found
+QUOTED_FIELD = re.compile(r'(?<![^\n\t,;])"(?:[^"]|"")*"(?![^\n\t,;])')
 BYTES_PER_ROW = 32  # an estimate, to convert a size of text to a number of rows
 DECODE_PARQUET = """
 import io, polars, sys
 rows = polars.scan_parquet(sys.argv[1], glob=False, hive_partitioning=False)
 total = rows.select(polars.len()).collect().item()
-step = int(sys.argv[2]) or max(total, 1)
+step = int(sys.argv[2])
 for first in range(0, max(total, 1), step):
     batch = io.BytesIO()
     rows.slice(first, step).collect().write_ipc(batch)
@@ -41,26 +44,22 @@ for first in range(0, max(total, 1), step):
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Rows of a file, with their line numbers for error messages."""
+    """Rows of a file or of a table in memory, with their line or row numbers for error messages."""
 
     path: Path
     frame: pl.DataFrame
     names: list[str] | None  # of columns; None for a text file: the caller decides whether its first line is a header
-    lines: IntArray | None = None  # line number of each row; None: consecutive from `first_line` on
-    first_line: int = 1
+    lines: IntArray  # line number of each row of a text file; otherwise its row number, from 1
+    first_line: int = 1  # line number of the first row of the file
 
-    def place(self, row: int, column: str) -> str:
+    def location(self, row: int, column: str) -> str:
         """Return the location of a row (counted from 0) for error messages, such as `FILE, line N, column C`."""
-        return f"{self.path}, {self.unit} {self.all_lines[row]}, column {column}"
+        return f"{self.path}, {self.unit} {self.lines[row]}, column {column}"
 
     @property
     def unit(self) -> str:
-        """What error messages call a row: "line" for a text file, otherwise "row"."""
+        """The word for a row in error messages: "line" for a text file, otherwise "row"."""
         return "row" if self.names else "line"
-
-    @property
-    def all_lines(self) -> IntArray:
-        return np.arange(len(self.frame)) + self.first_line if self.lines is None else self.lines
 
     def first_row(self) -> list[str]:
         """Return the column names or, for a text file, the fields of its first row, which may be a header."""
@@ -68,11 +67,11 @@ class Table:
 
     def without_first(self) -> "Table":
         """Return the table without its first row; the other rows keep their line numbers."""
-        return Table(self.path, self.frame[1:], self.names, self.all_lines[1:], self.first_line)
+        return replace(self, frame=self.frame[1:], lines=self.lines[1:])
 
-    def rows(self, kept: pl.Series) -> "Table":
-        lines = self.all_lines[kept.to_numpy()]
-        return Table(self.path, self.frame.filter(kept), self.names, lines, self.first_line)
+    def filter(self, kept: pl.Series) -> "Table":
+        """Return the table with only the rows for which `kept` is true."""
+        return replace(self, frame=self.frame.filter(kept), lines=self.lines[kept.to_numpy()])
 
 
 def read_table(path: Path, *, encoding: str | None = None, skip_rows: int = 0, one_column: bool = False) -> Table:
@@ -81,17 +80,23 @@ def read_table(path: Path, *, encoding: str | None = None, skip_rows: int = 0, o
     `encoding` is the encoding of text, by default UTF-8; `skip_rows` lines of text are skipped above the first row.
     With `one_column`, text without a separator is accepted.
     """
-    (table,) = read_batches(path, encoding=encoding, skip_rows=skip_rows, one_column=one_column)
-    return table
+    batches = list(read_batches(path, encoding=encoding, skip_rows=skip_rows, one_column=one_column))
+    frame = pl.concat(batch.frame for batch in batches)
+    return replace(batches[0], frame=frame, lines=np.concatenate([batch.lines for batch in batches]))
 
 
 def read_batches(
-    path: Path, *, encoding: str | None = None, skip_rows: int = 0, one_column: bool = False, at_once: int | None = None
+    path: Path,
+    *,
+    encoding: str | None = None,
+    skip_rows: int = 0,
+    one_column: bool = False,
+    at_once: int = BYTES_AT_ONCE,
 ) -> Iterator[Table]:
-    """Yield the rows of a file in order, in tables of about `at_once` bytes; in one table if `at_once` is None.
+    """Yield the rows of a file in order, in tables of about `at_once` bytes of text.
 
-    From Parquet, and from text that `_quoted_tables` reads, a table has `at_once` / `BYTES_PER_ROW` rows. Only the
-    first table can begin with a header. `read_table` explains the other arguments.
+    A table has `at_once` / `BYTES_PER_ROW` rows if the file is Parquet or has quoted separators. Only the first table
+    can begin with a header. `read_table` explains the other arguments.
     """
     if skip_rows < 0:
         raise DataError(f"skip_rows must be 0 or more, got {skip_rows}.")
@@ -101,60 +106,100 @@ def read_batches(
     if first.startswith(PARQUET_MAGIC):
         if skip_rows:
             raise DataError(f"skip_rows must not be given for {path}, which is a Parquet file. Leave it out.")
-        yield from _parquet_batches(path, raw, at_once)
+        yield from _parquet_batches(path, raw, _rows_of(at_once))
         return
-    blocks = skip_lines(path, text_blocks(path, raw, encoding, whole=at_once is None), skip_rows)
-    yield from _tables(path, blocks, at_once, one_column=one_column)
+    blocks = skip_lines(path, text_blocks(path, raw, encoding), skip_rows)
+    yield from _tables(path, blocks, _rows_of(at_once), one_column=one_column)
+
+
+def _rows_of(size: int) -> int:
+    return max(1, size // BYTES_PER_ROW)
 
 
 class Shape(NamedTuple):
-    """The form of a text file, found from its first row: separator, number of fields, and that row's line number."""
+    """The form of a text file, found from its first row."""
 
     path: Path
     separator: str
-    width: int
-    line: int
+    width: int  # number of fields
+    line: int  # line number of the first row
 
 
-def _tables(path: Path, blocks: Iterator[Block], at_once: int | None, *, one_column: bool) -> Iterator[Table]:
-    """Yield one table per block of text.
+def _tables(path: Path, blocks: Iterator[Block], rows_at_once: int, *, one_column: bool) -> Iterator[Table]:
+    """Yield one table per block of text, without empty lines.
 
-    Quotes that only enclose whole fields are removed. The first block with other quotes, such as around a comma, and
-    all blocks after it are read by `_quoted_tables`.
+    Quotes around whole fields are removed, if no field contains a separator, a quote or a line end. The first block
+    with other quotes, and all blocks after it, are read by `_quoted_tables`.
     """
     shape: Shape | None = None
+    separator, blocks = _find_separator(path, blocks, one_column=one_column)
     for block in blocks:
-        data, line = block
-        separator = _find_separator(path, block, one_column=one_column) if shape is None else shape.separator
-        if b'"' in data and separator in QUOTED_SEPARATORS:
-            if not _quotes_are_needless(data, separator):
-                yield from _quoted_tables(path, chain([block], blocks), separator, shape, at_once)
-                return
+        if b'"' in block.data and separator in QUOTED_SEPARATORS and not _quotes_are_needless(block.data, separator):
+            yield from _quoted_tables(path, chain([block], blocks), separator, shape, rows_at_once)
+            return
+        data, lines = _filled_lines(block)
+        if not data:
+            continue
+        if separator in QUOTED_SEPARATORS:
             data = data.replace(b'"', b"")
         if shape is None:
-            shape = Shape(path, separator, data.partition(b"\n")[0].count(separator.encode()) + 1, line)
-        yield _plain_table(shape, Block(data, line))
+            shape = Shape(path, separator, data.partition(b"\n")[0].count(separator.encode()) + 1, int(lines[0]))
+        yield _plain_table(shape, data, lines)
 
 
-def _find_separator(path: Path, block: Block, *, one_column: bool) -> str:
-    first_line = block.data.partition(b"\n")[0].decode("utf-8")
+def _find_separator(path: Path, blocks: Iterator[Block], *, one_column: bool) -> tuple[str, Iterator[Block]]:
+    """Return the separator of the fields, and all `blocks`.
+
+    A separator in line 1 is a candidate if more than half of the first lines have it as often as line 1 does. The
+    candidate that makes the most fields is chosen; of several such, the one on which the most lines agree. Raise
+    `DataError` if that does not decide. Without candidates, the first known separator in line 1 is chosen; if line 1
+    has none, raise `DataError`, except with `one_column`.
+    """
+    held: list[Block] = []
+    for block in blocks:
+        held.append(block)
+        if block.first_line + block.data.count(b"\n") >= held[0].first_line + LINES_JUDGED:
+            break
+    head = b"\n".join(block.data for block in held).split(b"\n", LINES_JUDGED)[:LINES_JUDGED]
+    lines = [line for line in QUOTED_FIELD.sub('""', b"\n".join(head).decode("utf-8")).split("\n") if line]
+    ranks: dict[str, tuple[int, int]] = {}
     for separator in SEPARATORS:
-        if separator in first_line:
-            return separator
-    if one_column:
-        return SEPARATORS[0]
+        counts = [line.count(separator) for line in lines]
+        if separator in lines[0] and counts.count(counts[0]) > len(lines) / 2:
+            ranks[separator] = (counts[0], counts.count(counts[0]))
+    best = [separator for separator, rank in ranks.items() if rank == max(ranks.values())]
+    if len(best) > 1:
+        raise DataError(
+            f"{path}, line {held[0].first_line}: expected one separator, but both {best[0]!r} and {best[1]!r} divide"
+            f" the lines into {ranks[best[0]][0] + 1} fields. Save the file as CSV with quotes around every field."
+        )
+    best += [separator for separator in SEPARATORS if separator in lines[0]] + [SEPARATORS[0]] * one_column
+    if best:
+        return best[0], chain(held, blocks)
     raise DataError(
-        f"{path}, line {block.first_line}: expected fields separated by a comma, tab, semicolon, `|` or `::`; found"
+        f"{path}, line {held[0].first_line}: expected fields separated by a comma, tab, semicolon, `|` or `::`; found"
         " none. If there are lines above the ratings, pass --skip-rows."
     )
 
 
-def _plain_table(shape: Shape, block: Block) -> Table:
-    """Return the table of a block of text without quotes, in which every line is a row."""
-    data, separator = block.data, shape.separator
+def _filled_lines(block: Block) -> tuple[bytes, IntArray]:
+    """Return the text of a block without empty lines, and the line numbers of the other lines."""
+    data = block.data
+    lines = np.arange(data.count(b"\n") + 1) + block.first_line
+    if b"\n\n" in b"\n" + data + b"\n":
+        texts = data.split(b"\n")
+        data, lines = b"\n".join(filter(None, texts)), lines[[text != b"" for text in texts]]
+    return data, lines
+
+
+def _plain_table(shape: Shape, data: bytes, lines: IntArray) -> Table:
+    separator = shape.separator
     if separator == "::":
         data, separator = _single_character_separator(shape.path, data)
-    _check_widths(shape, Block(data, block.first_line), separator)
+    _check_widths(shape, data, lines, separator)
+    if shape.width == 1:  # Polars skips empty fields
+        fields = data.decode("utf-8").split("\n")
+        return Table(shape.path, pl.DataFrame({"0": fields}), None, lines, shape.line)
     schema = {str(position): pl.String for position in range(shape.width)}
     try:
         frame = pl.read_csv(data, separator=separator, has_header=False, quote_char=None, schema=schema)
@@ -163,21 +208,21 @@ def _plain_table(shape: Shape, block: Block) -> Table:
             f"{shape.path} must have {shape.width} fields on every line, but cannot be read as such a table. Save it as"
             " CSV with another program."
         ) from None
-    lines = None if block.first_line == shape.line else np.arange(len(frame)) + block.first_line
-    return Table(shape.path, frame, None, lines, block.first_line)
+    return Table(shape.path, frame, None, lines, shape.line)
 
 
-def _check_widths(shape: Shape, block: Block, separator: str) -> None:
-    """Raise `DataError` if a line does not have `shape.width` fields. Polars does not refuse all such lines.
+def _check_widths(shape: Shape, data: bytes, lines: IntArray, separator: str) -> None:
+    """Raise `DataError` if a line does not have `shape.width` fields; Polars alone would accept some such lines.
 
-    `separator` is the character between the fields of `block`: that of the file, or the one that replaced `::`.
+    `lines` has the line numbers of `data`. `separator` is the character between its fields; it may have replaced the
+    file's separator `::`.
     """
-    ends = np.append(_places(block.data, "\n"), len(block.data))
-    before_end = np.searchsorted(_places(block.data, separator), ends)
+    ends = np.append(_places(data, "\n"), len(data))
+    before_end = np.searchsorted(_places(data, separator), ends)
     found = np.diff(before_end, prepend=0) + 1
     if (found != shape.width).any():
         row = int(np.argmax(found != shape.width))
-        raise _ragged(shape, int(found[row]), row + block.first_line)
+        raise _ragged(shape, int(found[row]), int(lines[row]))
 
 
 def _ragged(shape: Shape, found: int, line: int) -> DataError:
@@ -201,38 +246,40 @@ def _single_character_separator(path: Path, data: bytes) -> tuple[bytes, str]:
 
 
 def _quoted_tables(
-    path: Path, blocks: Iterator[Block], separator: str, shape: Shape | None, at_once: int | None
+    path: Path, blocks: Iterator[Block], separator: str, shape: Shape | None, rows_at_once: int
 ) -> Iterator[Table]:
     """Yield tables from text with quoted fields that contain separators, quotes or line ends, read by the module `csv`.
 
     `shape` is the form of the file if an earlier block has determined it, otherwise None.
     """
+    filled = _quoted_rows(path, blocks, separator, shape)
+    while batch := list(islice(filled, rows_at_once)):
+        shapes, lines, rows = zip(*batch, strict=True)
+        fields = zip(*rows, strict=True)
+        frame = pl.DataFrame({str(number): pl.Series(field, dtype=pl.String) for number, field in enumerate(fields)})
+        yield Table(path, frame, None, np.array(lines, dtype=np.int64), shapes[0].line)
+
+
+def _quoted_rows(
+    path: Path, blocks: Iterator[Block], separator: str, shape: Shape | None
+) -> Iterator[tuple[Shape, int, list[str]]]:
+    """Yield the form of the file, the line number and the fields of each row that is not an empty line."""
     first = next(blocks)
-    next_line = first.first_line
     texts = (line for block in chain([first], blocks) for line in block.data.decode("utf-8").split("\n"))
     reader = csv.reader((f"{text}\n" for text in texts), delimiter=separator, strict=True)
-    rows: list[list[str]] = []
-    lines: list[int] = []
-    limit = None if at_once is None else max(1, at_once // BYTES_PER_ROW)
-    while True:
-        try:
-            for row in islice(reader, limit):
-                shape = shape or Shape(path, separator, len(row), next_line)
+    line = first.first_line
+    try:
+        for row in reader:
+            if row:
+                shape = shape or Shape(path, separator, len(row), line)
                 if len(row) != shape.width:
-                    raise _ragged(shape, len(row), next_line)
-                rows.append(row)
-                lines.append(next_line)
-                next_line = reader.line_num + first.first_line
-        except csv.Error:
-            raise DataError(
-                f"{path}, line {next_line}: expected quoted fields to be closed, and quotes inside them doubled."
-            ) from None
-        if not rows:
-            return
-        fields = zip(*rows, strict=True)
-        frame = pl.DataFrame({str(place): pl.Series(field, dtype=pl.String) for place, field in enumerate(fields)})
-        yield Table(path, frame, None, np.array(lines, dtype=np.int64), lines[0])
-        rows, lines = [], []
+                    raise _ragged(shape, len(row), line)
+                yield shape, line, row
+            line = reader.line_num + first.first_line
+    except csv.Error:
+        raise DataError(
+            f"{path}, line {line}: expected quoted fields to be closed, and quotes inside them doubled."
+        ) from None
 
 
 def _quotes_are_needless(data: bytes, separator: str) -> bool:
@@ -246,10 +293,10 @@ def _quotes_are_needless(data: bytes, separator: str) -> bool:
     return bool((edges[field - 1] == opening - 1).all() and (edges[field] == closing + 1).all())
 
 
-def _parquet_batches(path: Path, raw: Iterator[bytes], at_once: int | None) -> Iterator[Table]:
+def _parquet_batches(path: Path, raw: Iterator[bytes], rows_at_once: int) -> Iterator[Table]:
     """Yield tables from Parquet data. A child process decodes them, because polars aborts on some damaged files."""
-    step, n_rows = 0 if at_once is None else max(1, at_once // BYTES_PER_ROW), 0
-    with _plain_file(path, raw) as plain, _decoding(plain, step) as child:
+    n_rows = 0
+    with _plain_file(path, raw) as plain, _decoding(plain, rows_at_once) as child:
         assert child.stdout is not None
         while size := child.stdout.read(8):
             batch = child.stdout.read(int.from_bytes(size, "little"))
@@ -257,8 +304,8 @@ def _parquet_batches(path: Path, raw: Iterator[bytes], at_once: int | None) -> I
                 break
             frame = pl.read_ipc(batch)
             if frame.is_empty():
-                raise DataError(f"{path} must have one rating per row (user, item, rating), but is empty.")
-            yield Table(path, frame, frame.columns, first_line=n_rows + 1)
+                raise DataError(f"{path} must have at least one row, but is empty.")
+            yield Table(path, frame, frame.columns, np.arange(len(frame)) + n_rows + 1)
             n_rows += len(frame)
         if child.wait() != 0:
             raise DataError(f"{path} is damaged: its Parquet data cannot be read. Copy or download it again.")
@@ -282,12 +329,12 @@ def _starts_with(path: Path, magic: bytes) -> bool:
 
 
 @contextmanager
-def _decoding(plain: Path, step: int) -> Iterator["subprocess.Popen[bytes]"]:
-    """Yield a child process that decodes a Parquet file, `step` rows at a time (all at once if 0); kill it at the end.
+def _decoding(plain: Path, rows_at_once: int) -> Iterator["subprocess.Popen[bytes]"]:
+    """Yield a child process that decodes a Parquet file, `rows_at_once` rows at a time; kill it on exit.
 
     The process writes each batch of rows to its stdout: the size in 8 bytes, then the rows in Arrow IPC format.
     """
-    command = [sys.executable, "-P", "-c", DECODE_PARQUET, str(plain), str(step)]
+    command = [sys.executable, "-P", "-c", DECODE_PARQUET, str(plain), str(rows_at_once)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
         try:
             yield child

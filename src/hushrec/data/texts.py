@@ -11,6 +11,7 @@ from typing import NamedTuple
 from hushrec.errors import DataError
 
 GZIP_MAGIC = b"\x1f\x8b"
+BYTES_AT_ONCE = 1 << 25
 
 
 class Block(NamedTuple):
@@ -19,21 +20,17 @@ class Block(NamedTuple):
     data: bytes
     first_line: int
 
-    @property
-    def next_line(self) -> int:
-        return self.first_line + self.data.count(b"\n") + 1
-
 
 def read_bytes(path: Path) -> bytes:
     """Return the content of a file, decompressed if it is gzipped."""
-    return b"".join(raw_blocks(path, None))
+    return b"".join(raw_blocks(path))
 
 
-def raw_blocks(path: Path, at_once: int | None) -> Iterator[bytes]:
-    """Yield the decompressed content of a file in blocks of `at_once` bytes; in one block for None."""
+def raw_blocks(path: Path, at_once: int = BYTES_AT_ONCE) -> Iterator[bytes]:
+    """Yield the decompressed content of a file in blocks of `at_once` bytes."""
     try:
         with path.open("rb") as file, _unzipped(file) as plain:
-            while block := plain.read(-1 if at_once is None else at_once):
+            while block := plain.read(at_once):
                 yield block
     except IsADirectoryError:
         raise DataError(f"{path} must be a file, but is a directory.") from None
@@ -50,31 +47,25 @@ def _unzipped(file: io.BufferedReader) -> gzip.GzipFile | io.BufferedReader:
     return gzip.GzipFile(fileobj=file) if file.peek(2).startswith(GZIP_MAGIC) else file
 
 
-def text_blocks(path: Path, raw: Iterator[bytes], encoding: str | None, *, whole: bool) -> Iterator[Block]:
-    """Yield a file's text in UTF-8 with lines separated by \\n, in one block if `whole`.
+def text_blocks(path: Path, raw: Iterator[bytes], encoding: str | None) -> Iterator[Block]:
+    """Yield a file's text in UTF-8, in blocks of whole lines that are separated by \\n.
 
-    `raw` is the decompressed content of the file. Raise `DataError` if it is empty or not text. A byte order mark and
-    empty lines at the end are left out.
+    `raw` is the decompressed content of the file, in blocks of any size. Raise `DataError` if the file is not text. A
+    byte order mark and empty lines at the end of the file are left out.
     """
     line = 1
-    for data in _lines(_as_utf8(path, raw, encoding), whole=whole):
+    for data in _lines(_as_utf8(path, raw, encoding)):
         _check_text(path, data, line)
-        block = Block(data.removeprefix(b"\xef\xbb\xbf") if line == 1 else data, line)
-        if line == 1 and not block.data.strip():
-            break
-        yield block
-        line = block.next_line
-    if line == 1:
-        raise DataError(f"{path} must have one rating per line (user, item, rating), but is empty.")
+        content = data.removeprefix(b"\xef\xbb\xbf") if line == 1 else data
+        yield Block(content, line)
+        line += content.count(b"\n") + 1
 
 
-def _lines(blocks: Iterator[bytes], *, whole: bool) -> Iterator[bytes]:
-    """Yield text in blocks of whole lines (one block if `whole`), without empty lines at the end of the file."""
+def _lines(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield text in blocks of whole lines, without the empty lines at the end of the file."""
     held = b""
     for block in blocks:
         held += block
-        if whole:
-            continue
         text, rest = (held[:-1], b"\r") if held.endswith(b"\r") else (held, b"")  # \n may begin the next block
         text = _with_newlines(text)
         end = text.rstrip(b"\n").rfind(b"\n")  # empty lines are held back, because they may be at the end of the file
@@ -129,13 +120,19 @@ def _check_text(path: Path, data: bytes, first_line: int) -> None:
 
 
 def skip_lines(path: Path, blocks: Iterator[Block], count: int) -> Iterator[Block]:
-    """Yield the text without its first `count` lines; raise `DataError` if no line remains."""
+    """Yield the blocks of a text without its first `count` lines, and without the empty lines that follow these.
+
+    Raise `DataError` if no line remains.
+    """
     for block in blocks:
         data, line = block
         while line <= count and b"\n" in data:
             data, line = data.partition(b"\n")[2], line + 1
-        if line > count:
-            yield Block(data, line)
+        filled = data.lstrip(b"\n")
+        if line > count and filled.strip(b" \n"):
+            yield Block(filled, line + len(data) - len(filled))
             yield from blocks
             return
+    if count == 0:
+        raise DataError(f"{path} must have at least one row, but is empty.")
     raise DataError(f"skip_rows must be less than the number of lines of {path}, got {count}.")

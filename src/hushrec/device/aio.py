@@ -19,15 +19,15 @@ from hushrec.device.transport import Stopped
 from hushrec.errors import ConnectionFailed, HushrecError, RemoteProtocolError
 
 WAIT_SECONDS = 30.0  # the longest that one step waits for a round
-RETRY_SECONDS = 5.0  # until the next step after the server could not be reached and named no time
+RETRY_SECONDS = 5.0  # pause after the server could not be reached, unless the server said when to try again
 
 
 @dataclass(frozen=True)
 class Event:
     """An event of a device's participation in a run, of one of five kinds:
 
-    - `reported`: the server has received a report of this device;
-    - `refused`: this device refused a message of the server, dropped out of the attempt, and waits for the next one;
+    - `reported`: this device has finished a phase: it has sent its report, or had nothing to send;
+    - `refused`: this device refused a message of the server, left the attempt, and waits for the next attempt;
     - `unreachable`: the server cannot be reached or is busy, and this device tries again;
     - `over`: the run is over. This is the last event;
     - `failed`: an error ended the participation. This is the last event.
@@ -67,11 +67,11 @@ async def _events(device: Device, wait: float, closing: threading.Event) -> Asyn
         except HushrecError as error:
             yield Event("failed", device.status().round_number, error)
             return
+        status = device.status()
         if outcome == "reported":
-            yield Event("reported", device.status().round_number)
+            yield Event("reported", status.round_number)
         if outcome == "refused":
-            status = device.status()
             yield Event("refused", status.round_number, RemoteProtocolError(status.refusal))
         if outcome == "run over":
-            yield Event("over", device.status().round_number)
+            yield Event("over", status.round_number)
             return

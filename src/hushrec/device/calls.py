@@ -7,14 +7,15 @@ from typing import Any
 import msgspec
 
 from hushrec.errors import ConsentNeeded, LocalProtocolError, RemoteProtocolError
-from hushrec.messages import LARGEST_TABLE, LastReport, Offer
+from hushrec.messages import LARGEST_TABLE, LastReport
+from hushrec.protocols.configured import ConfiguredProtocol
 from hushrec.signing import Request
 
 _TEMPORARY = (429, 502, 503, 504)
 SMALL_REPLY = 200_000  # bytes: an offer, a receipt, a refusal
 LARGEST_PAGE = 16 * 2**20  # bytes of one page of the catalogue
 MOST_ITEMS = 1_000_000
-MOST_FACTORS = 1_000  # a linear system of this size is solved whenever ratings change
+WIDEST_TABLE = 1_000  # numbers per item; under model mf, a linear system of this size is solved after every rating
 
 
 @dataclass(frozen=True)
@@ -24,9 +25,9 @@ class Reply:
     status: int
     body: bytes = field(default=b"", repr=False)
     # The following fields are None if the server did not send them.
-    last_report: LastReport | None = None  # the last report with this device's key that the server has
+    last_report: LastReport | None = None  # the last report that the server has received under this device's key
     retry_after: int | None = None  # seconds to wait before the next try, if the server is busy
-    attempt_seconds: int | None = None  # seconds to keep an attempt's secrets; 0: no open attempt asks this device
+    attempt_seconds: int | None = None  # seconds to keep an attempt's secrets; 0: no open attempt needs this device
 
     @property
     def problem(self) -> dict[str, Any]:
@@ -52,30 +53,27 @@ class Reply:
 
 @dataclass(frozen=True)
 class Call:
-    """A request that a job yields to its driver, and how the driver sends it."""
+    """A request that a job yields to its driver, and how the driver must send it."""
 
     request: Request
     signed: bool = True  # False: anonymous, without the device's id and signature
     largest: int = SMALL_REPLY  # bytes; a longer reply is refused
-    wait: float = 0.0  # seconds that the server is asked to wait before it replies (long poll)
-    optional: bool = False  # tried once; the reply has status 0 if the server cannot be reached
+    wait: float = 0.0  # seconds for which the server may delay its reply (long poll)
+    optional: bool = False  # sent once, without retries; the reply has status 0 if the server cannot be reached
 
 
 Job = Generator[Call, Reply, Any]  # yields requests, receives replies and returns a result
 
 
-def check_size(offer: Offer) -> None:
-    """Raise `RemoteProtocolError` if the public table of this run would be too large for a device's memory.
-
-    The table is assumed to have n_items × n_factors numbers of 4 bytes, with n_factors = 1 if the offer names none.
-    """
-    n_items = offer.terms.n_items
-    n_factors = max(int(offer.options.get("factors", 1)), getattr(offer.terms, "n_factors", 1))
-    n_bytes = 4 * n_items * n_factors
-    if n_items > MOST_ITEMS or n_factors > MOST_FACTORS or n_bytes > LARGEST_TABLE:
+def check_size(protocol: ConfiguredProtocol, terms: Any) -> None:
+    """Raise `RemoteProtocolError` if the public table of a run with these terms is too large for a device's memory."""
+    n_items, width = terms.n_items, protocol.table_width(terms)
+    n_bytes = 4 * n_items * width
+    if n_items > MOST_ITEMS or width > WIDEST_TABLE or n_bytes > LARGEST_TABLE:
         raise RemoteProtocolError(
-            f"a run must have at most {MOST_ITEMS} items, {MOST_FACTORS} factors and a public table of {LARGEST_TABLE}"
-            f" bytes, got {n_items} items, {n_factors} factors and {n_bytes} bytes. Join another server."
+            f"a run must have at most {MOST_ITEMS} items, {WIDEST_TABLE} numbers per item and a public table of"
+            f" {LARGEST_TABLE} bytes, got {n_items} items, {width} numbers per item and {n_bytes} bytes. Join another"
+            " server."
         )
 
 
@@ -90,10 +88,10 @@ _ADVICE = {
 
 
 def expect(reply: Reply, status: int) -> bytes:
-    """Return the body of a reply with this status.
+    """Return the body of the reply if it has this status.
 
     Raise `ConsentNeeded` if the server refuses because it offers a next run. Raise `RemoteProtocolError` for any other
-    status, with the server's reason and advice for the person.
+    reply, with the server's reason and advice for the person.
     """
     if reply.code == "next-run":
         raise ConsentNeeded(

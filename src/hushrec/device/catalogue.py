@@ -16,7 +16,7 @@ def folded(text: str) -> str:
 class Found:
     """One page of search results."""
 
-    count: int  # number of results on all pages
+    count: int  # number of results on all pages together
     items: list[tuple[str, str]]  # (id, title)
 
 
@@ -35,7 +35,7 @@ class Catalogue:
         return item in self._positions
 
     def title_of(self, item: str) -> str:
-        """Return the title of an item, or its id if it is not in the catalogue."""
+        """Return the title of an item, or its id if the item is not in the catalogue."""
         return self._entries[self._positions[item]][1] if item in self._positions else item
 
     def title_at(self, position: int) -> str:
@@ -60,5 +60,5 @@ class Catalogue:
         return Found(len(found), [self._entries[n] for n in shown])
 
     def listed(self, positions: Sequence[int]) -> Found:
-        """Return the items at these positions as one page of the whole catalogue: `count` is the catalogue's size."""
+        """Return a page of results with the items at these positions; its `count` is the size of the catalogue."""
         return Found(len(self), [self._entries[n] for n in positions])

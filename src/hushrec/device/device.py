@@ -6,7 +6,7 @@ The class is thread-safe: a lock guards the store, and is released during reques
 import contextlib
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,7 +20,7 @@ from hushrec.device.budgets import Budgets
 from hushrec.device.calls import not_joined
 from hushrec.device.catalogue import Catalogue, Found
 from hushrec.device.session import Session
-from hushrec.device.store import ShownReport, Store, default_folder, erase
+from hushrec.device.store import Store, default_folder, erase
 from hushrec.device.transport import (
     PATIENCE_SECONDS,
     SILENT_SECONDS,
@@ -31,6 +31,8 @@ from hushrec.device.transport import (
 )
 from hushrec.errors import HushrecError, ParameterError
 from hushrec.messages import Offer
+from hushrec.models.predictor import Arrays
+from hushrec.protocols.shown import ShownReport
 
 FAREWELL_SECONDS = 3.0  # timeout for telling the server when the store is erased
 
@@ -53,10 +55,10 @@ class Status:
     server: str | None
     round_number: int  # the last round in which this device reported; 0 before the first
     rounds: int | None  # number of rounds of the run; None before joining
-    in_round: bool  # whether that round has phases left
-    refusal: str  # why this device dropped out of an attempt whose message it refused; "" after a finished attempt
+    in_round: bool  # whether round `round_number` has phases left for this device
+    refusal: str  # why this device refused a message and left the attempt; "" if it has finished an attempt since
     is_over: bool
-    n_items: int  # of the catalogue
+    n_items: int  # number of items in the catalogue
     n_ratings: int
     n_known: int  # number of ratings whose items are in the catalogue
     can_recommend: bool
@@ -64,23 +66,24 @@ class Status:
 
 @dataclass(frozen=True, repr=False)
 class Sent:
-    """The last reports, each with private arrays that explain it, and the ratings. Must never leave the device."""
+    """The last reports of this device, with private data that explains them. Must never leave the device."""
 
-    reports: list[ShownReport]  # the latest last
+    reports: list[ShownReport]  # in the order in which they were sent
     is_waiting: bool  # whether a report has no receipt from the server yet
-    rated: dict[int, float]  # present ratings by the item's position in the catalogue, on the person's scale
+    rated: dict[int, float]  # the person's ratings now, by the item's position in the catalogue
 
 
 class Device:
     """A person's device: their ratings and everything learned from them, in a folder that only the person can read.
 
-    Nothing is sent before `join`. After `join`, each `step` reports in one phase of a round, if the ledger allows it.
-    A failed request is retried for `patience` seconds.
+    Before `join`, only `look_at` contacts a server, anonymously. After `join`, each `step` reports in one phase of a
+    round, and never costs more than the ledger allows. A failed request is retried for `patience` seconds.
     """
 
     def __init__(self, folder: str | Path | None = None, *, patience: float = PATIENCE_SECONDS) -> None:
-        self._patience = patience  # seconds for which a failed request is retried
+        self._patience = patience
         self._lock = threading.RLock()
+        self._stepping = threading.Lock()
         self._store = Store(default_folder() if folder is None else Path(folder))
         try:
             self._session = Session(self._store)
@@ -92,13 +95,27 @@ class Device:
         self._http_place: Mapping[str, Any] = {}
 
     @classmethod
-    def create(cls, folder: str | Path | None = None, *, patience: float = PATIENCE_SECONDS, **budgets: Any) -> Self:
+    def create(
+        cls,
+        folder: str | Path | None = None,
+        *,
+        patience: float = PATIENCE_SECONDS,
+        scale: tuple[float, float] = (1.0, 5.0),
+        max_value_rho: float | None = None,
+        limits: Mapping[str, float] | None = None,
+        protocol: str | None = None,
+        **options: Any,
+    ) -> Self:
         """Create a new store in `folder` (default: `default_folder()`), and return its device.
 
-        `budgets` are fields of `Budgets`: epsilon and least_cohort for `masked`, epsilon_i, epsilon_p, epsilon_g and
-        max_value_rho for `sdcf`, and scale. If one of them is invalid, nothing is created.
+        `scale` is the lowest and the highest rating. `options` are the person's options of `protocol`. Without
+        `protocol`, each option is for the first protocol that has it: `epsilon` and `least_cohort` for `masked`;
+        `epsilon_i`, `epsilon_p` and `epsilon_g` for `sdcf`. `limits` maps a unit of the ledger to the most that all
+        runs together may cost in it; `max_value_rho` is the limit of unit `value`, the gradient values of `sdcf`, in ρ
+        of zero-concentrated differential privacy. If a value is invalid, nothing is created.
         """
-        checked = Budgets(**budgets)
+        known = {**({} if max_value_rho is None else {"value": max_value_rho}), **(limits or {})}
+        checked = Budgets(limits=known, scale=scale).choosing(options, protocol)
         place = default_folder() if folder is None else Path(folder)
         store = Store(place, create=True)
         try:
@@ -109,14 +126,16 @@ class Device:
 
     @staticmethod
     def forget(folder: str | Path | None = None) -> None:
-        """Erase the store in `folder` (default: `default_folder()`), which must not be open; the server is not told."""
+        """Erase the store in `folder` (default: `default_folder()`), which must not be open. No server is contacted."""
         erase(default_folder() if folder is None else Path(folder))
 
     def erase(self) -> None:
         """Leave the run, then close and erase this store, even if the server does not reply within a few seconds."""
         if self.has_joined:
             with contextlib.suppress(HushrecError):  # the store is erased even if the server cannot be reached
-                self._driver(patience=0, seconds=FAREWELL_SECONDS).run(joining.leave(self._session))
+                driver = self._driver(patience=0)
+                driver.http.timeout = FAREWELL_SECONDS
+                driver.run(joining.leave(self._session))
         with self._lock:
             self.close()
             erase(self._store.folder)
@@ -154,7 +173,7 @@ class Device:
         stored too, and used as soon as the catalogue contains the items.
         """
         with self._lock:
-            low, high = self._session.budgets.scale
+            low, high = self.budgets.scale
             ratings = {str(item): as_number("a rating", value) for item, value in values.items()}
             if not all(low <= value <= high for value in ratings.values()):
                 raise ParameterError(
@@ -187,9 +206,9 @@ class Device:
             return self._catalogue
 
     def search(self, text: str = "", *, count: int = 12, first: int = 0) -> Found:
-        """Return up to `count` items whose titles contain the words of `text`, from result number `first` (0, 1, …) on.
+        """Return up to `count` items whose titles contain every word of `text`; skip the first `first` results.
 
-        Without words every item matches, and popular items come first if the public table shows popularity.
+        If `text` has no words, every item matches; popular items come first if the public table shows popularity.
         """
         with self._lock:
             if text.strip() or not self.has_learned:
@@ -219,8 +238,10 @@ class Device:
         server at that address has another run. `again` enrols with a new key, as after restoring or copying a store.
         """
         place = self._place(server, ca, insecure=insecure)
-        if again or not self.has_joined:
-            job = joining.rejoin(self._session, invitation) if again else joining.join(self._session, invitation)
+        if again:
+            job = joining.rejoin(self._session, invitation)
+        elif not self.has_joined:
+            job = joining.join(self._session, invitation)
         elif place != self._store.get_json("server"):
             job = joining.check_server(self._session)
         else:
@@ -230,14 +251,15 @@ class Device:
             self._store.put_json("server", place)
 
     def look_at(self, server: str, *, ca: str | Path | None = None, insecure: bool = False) -> Offer:
-        """Return a server's offer, by an anonymous request; nothing is joined or stored. Parameters as in `join`."""
+        """Fetch and return a server's offer anonymously; store nothing. `ca` and `insecure` are as in `join`."""
         offer: Offer = self._driver(self._place(server, ca, insecure=insecure)).run(joining.fetch_offer(self._session))
         return offer
 
     def _place(self, server: str | None, ca: str | Path | None, *, insecure: bool) -> dict[str, str | None]:
-        """Return a dict: the server's `address`, and `ca`, the path of its certificate file or None.
+        """Return a dict with `address`, the server's address, and `ca`, the path of the certificate to trust or None.
 
-        What is not given is taken from the store. The stored `ca` is used only with the stored address.
+        If `server` is None, return the stored address. If `ca` is None, return the path that is stored for the address.
+        Raise `ParameterError` if the address is missing or invalid, or if the certificate cannot be read.
         """
         with self._lock:
             known = self._store.get_json("server")
@@ -246,22 +268,24 @@ class Device:
         address = known["address"] if server is None else check_address(server, insecure=insecure)
         trusted = known["ca"] if known is not None and known["address"] == address else None
         place = {"address": address, "ca": trusted if ca is None else str(Path(ca).resolve())}
-        tls_context(None if place["ca"] is None else Path(place["ca"]))
+        tls_context(place["ca"])
         return place
 
     def step(
         self, wait: float = 0, *, patience: float | None = None, stopped: Callable[[], bool] = lambda: False
     ) -> str:
-        """Report in the open phase, waiting up to `wait` seconds for one; return the outcome.
+        """Wait up to `wait` seconds for an open phase, and report in it; return the outcome.
 
-        The outcome is "reported", "run over", "no round" if no phase asked this device in time, or "refused" if this
-        device refused a message and dropped out of the attempt: `status` then has the reason, and the next step waits
-        for the next attempt or round.
+        The outcome is "reported", even if this device has nothing to send in the phase; "run over"; "no round" if no
+        phase has asked this device for a report in time; or "refused" if this device refused a message and dropped out
+        of the attempt. Then `status` has the reason, and the next step waits for the next attempt or round.
 
         A failed request is retried for `patience` seconds, by default for the `patience` of this device. `stopped` is
-        called between requests; if it returns true, the step raises `transport.Stopped`.
+        called between requests; if it returns true, the step raises `transport.Stopped`. If another thread's step is in
+        progress, this one begins after it.
         """
-        outcome: str = self._driver(patience=patience).run(self._session.step(wait), stopped=stopped)
+        with self._stepping:
+            outcome: str = self._driver(patience=patience).run(self._session.step(wait), stopped=stopped)
         return outcome
 
     def drop_out(self) -> None:
@@ -273,17 +297,20 @@ class Device:
             open_attempt.drop_out(self._session)
 
     def look_next(self) -> tuple[Offer, float | None]:
-        """Return the server's offer of further rounds or of a next run, and the ε that the person must allow first.
+        """Fetch the server's offer of further rounds or of a next run; return it with the ε that `follow` needs.
 
-        This ε is a limit on the total cost of all runs, to be set with `raise_budget`; it is None if the present limit
-        is enough. The request is anonymous, and nothing changes.
+        This ε is the limit on the cost of all runs together that the person must first set with `raise_budget`; it is
+        None if the present limit is enough. The request is anonymous, and nothing changes.
         """
         offer: Offer = self._driver().run(joining.look_next(self._session))
         with self._lock:
             return offer, joining.needs(self._session, offer)
 
     def follow(self) -> None:
-        """Agree to further rounds or a next run; raise `BudgetExceeded` if the limit does not cover all runs."""
+        """Agree to the server's offer of further rounds or of a next run.
+
+        Raise `BudgetExceeded` if the person's limit for all runs together does not cover the next run as well.
+        """
         self._driver().run(joining.follow(self._session))
 
     def leave(self, *, tell: bool = True) -> None:
@@ -306,40 +333,32 @@ class Device:
 
     @property
     def server(self) -> str | None:
-        """The address of the server, or None before joining."""
+        """The address of the server; None before the first `join`. After `leave` it stays in the store."""
         with self._lock:
             place = self._store.get_json("server")
         return None if place is None else place["address"]
 
-    def _driver(
-        self, place: Mapping[str, Any] | None = None, *, patience: float | None = None, seconds: float | None = None
-    ) -> BlockingDriver:
+    def _driver(self, place: Mapping[str, Any] | None = None, *, patience: float | None = None) -> BlockingDriver:
         with self._lock:
-            if place is None:
-                place = self._store.get_json("server")
+            place = place or self._store.get_json("server")
             if place is None:
                 raise not_joined()
-            if self._http is not None and self._http_place != place:
-                self._http.close()
-                self._http = None
-            if self._http is None:
-                ca = None if place["ca"] is None else Path(place["ca"])
-                self._http = open_http(place["address"], tls_context(ca), seconds=SILENT_SECONDS)
-                self._http_place = place
-            if seconds is not None:
-                self._http.timeout = seconds
-        return BlockingDriver(
-            self._session, self._http, patience=self._patience if patience is None else patience, lock=self._lock
-        )
+            if self._http is None or self._http_place != place:
+                http = open_http(place["address"], tls_context(place["ca"]), seconds=SILENT_SECONDS)
+                if self._http is not None:
+                    self._http.close()
+                self._http, self._http_place = http, place
+        patience = self._patience if patience is None else patience
+        return BlockingDriver(self._session, self._http, patience=patience, lock=self._lock)
 
     # For the person --------------------------------------------------------------------------------------------
 
     def recommend(self, count: int = 10) -> list[Suggestion]:
         """Return the unrated items that rank highest, the best first. The device computes them offline.
 
-        Predictions use all present ratings and the latest public table, so that ratings given after the latest
-        round count, and a person who joins a finished run gets recommendations without a round. While the run has no
-        public table to predict from, the previous run's list is returned, if there is one.
+        Predictions use all ratings in the store and the latest public table. So ratings given after the latest round
+        count, and a person who joins a finished run gets recommendations without a round. While the run has no public
+        table to predict from, return the previous run's recommendations, if there are any.
         """
         if count < 1:
             raise ParameterError(f"count must be at least 1, got {count}.")
@@ -349,14 +368,14 @@ class Device:
             else:
                 best, scores = self._session.predictions.recommend(count)
                 found = [(self._store.item_at(int(n)), float(scores[n])) for n in best]
-            low, high = self._session.budgets.scale
+            low, high = self.budgets.scale
             return [Suggestion(*item, min(high, max(low, score)), score) for item, score in found]
 
     def reasons(self, items: list[str], count: int = 2) -> list[list[str]]:
-        """Return for each of `items` the ids of the up to `count` liked items that are most similar to it.
+        """Return for each of `items` a list of ids: up to `count` liked items that are similar, the most similar first.
 
-        The most similar item is first. An item is liked if the person rated it at or above their own mean. The lists
-        are empty until this device has a public table from which it can predict.
+        An item is liked if the person rated it at or above their own mean. The lists are empty until this device has a
+        public table from which it can predict.
         """
         with self._lock:
             if not self.has_learned:
@@ -372,31 +391,31 @@ class Device:
             return self._session.is_enrolled and self._session.predictions.are_possible
 
     def _earlier_list(self) -> list[tuple[str, float]]:
-        """Return (id, prediction) of the previous run's recommendations.
+        """Return (id, prediction) of the previous run's recommendations, the best first, on the person's scale.
 
-        Predictions are on the person's scale. The list is empty once this run has a public table to predict from.
+        Rated items, and items that are not in this run's catalogue, are left out. The list is empty once this run has a
+        public table to predict from.
         """
         if not self._session.is_enrolled or self.has_learned:
             return []
-        return [entry for entry in self._session.predictions.last_list() if entry[0] in self.catalogue]
+        rated, entries = self._store.ratings(), self._store.get_json("last_list") or []
+        return [(item, score) for item, score in entries if item in self.catalogue and item not in rated]
 
     @property
     def list_order(self) -> str | None:
-        """A sentence on how `recommend` ranks items; None if it ranks them by predictions alone, or before joining."""
+        """A sentence that says how `recommend` ranks items; None if predictions alone decide, and before joining."""
         with self._lock:
             return self._session.client().side.order if self._session.is_enrolled else None
 
     def predict(self) -> FloatArray:
         """Return predicted ratings of all items in the order of the catalogue, clipped to this person's scale."""
         with self._lock:
-            return np.clip(self.budgets.from_unit(self._session.predictions.scores()), *self.budgets.scale)
+            return np.clip(self.budgets.mapping.from_unit(self._session.predictions.scores()), *self.budgets.scale)
 
-    def item_vectors(self) -> FloatArray | None:
-        """Return the latest public item vectors, or None if the protocol publishes none."""
+    def public_table(self) -> Arrays:
+        """Return the arrays of the run's latest public table by name."""
         with self._lock:
-            table = self._session.predictions.public().get("item_vectors")
-            n_items = self._session.accepted.terms.n_items
-            return None if table is None else np.asarray(table[:n_items], dtype=np.float64)
+            return self._session.predictions.public()
 
     def status(self) -> Status:
         """Return the state of this device."""
@@ -419,7 +438,7 @@ class Device:
 
     @property
     def offer(self) -> Offer | None:
-        """The latest offer that this device has accepted, by `join` or `follow`; None if there is none."""
+        """The latest offer that this device has accepted (`join`, `follow`); None before `join` and after `leave`."""
         return self._session.offer
 
     @property
@@ -428,43 +447,46 @@ class Device:
         return self._session.budgets
 
     def asks(self) -> list[str]:
-        """Return sentences about what the joined run asks of this device, and whom its person must trust."""
+        """Return sentences that say what the joined run requires of this device and, under `masked`, whom to trust."""
         with self._lock:
             offer = self._session.accepted
-            return self._session.budgets.protocol_for(offer).asks(offer.terms)
+            return self.budgets.protocol_for(offer).asks(offer.terms)
 
     def budget(self) -> dict[str, Any]:
-        """Return a dict: the cost `spent` by all runs, its `limit`, the `unit` of both, and what is `not_covered`."""
-        with self._lock:
-            return self._session.budget()
+        """Return what this device has spent in all runs, as a dict.
 
-    def choose_budget(self, epsilon_i: float) -> None:
-        """Set `epsilon_i` of `sdcf`, and `epsilon_p` to twice that; raise if permanent bits have been drawn."""
-        with self._lock:
-            self._session.change_budgets(replace(self.budgets, epsilon_i=epsilon_i, epsilon_p=None))  # type: ignore[arg-type]
-
-    def choose_epsilon(self, epsilon: float) -> None:
-        """Set the most ε that one masked run may cost this person, from the next round on.
-
-        The server cannot see it in the reports. Raise `BudgetExceeded` if the limit for all runs does not cover it.
+        Its entries are the fields of `LedgerStatement` (protocols/configured.py), such as `spent`, `limit`, `unit` and
+        `not_covered`, and further numbers of the joined protocol.
         """
         with self._lock:
-            self._session.change_epsilon(epsilon)
+            return self._session.budget().to_dict()
 
-    def raise_budget(self, epsilon: float) -> None:
-        """Raise the limit on the ε of all runs together, for a next run or (`sdcf`) new permanent bits."""
+    def choose(self, protocol: str | None = None, **options: Any) -> None:
+        """Set options that the person chooses for a protocol, such as `epsilon` of `masked`, from the next round on.
+
+        `protocol` is by default that of the joined run; before joining, each option is for the first protocol that has
+        it. Raise `LocalProtocolError` if the options can no longer change, as under `sdcf` after the first round, and
+        `BudgetExceeded` if the limit for all runs together does not cover this run with the new options.
+        """
         with self._lock:
-            self._session.allow(epsilon)
+            joined = None if self.offer is None else self.offer.protocol
+            self._session.change_budgets(self.budgets.choosing(options, protocol or joined))
+
+    def raise_budget(self, epsilon: float, protocol: str | None = None) -> None:
+        """Raise the limit on the ε of all runs together, for a next run or (`sdcf`) new permanent bits.
+
+        `protocol` is by default that of the joined run; before joining, the limits of all protocols are raised. For a
+        protocol without personal options, call this before `join`, which otherwise refuses the cost.
+        """
+        with self._lock:
+            self._session.allow(epsilon, protocol)
 
     def sent(self) -> Sent | None:
         """Return the stored reports of this run, and the ratings; None if there is no report.
 
-        Of `masked` the last table is stored, of `sdcf` the last 50 reports.
+        Under `masked` the last table is stored, under the gradient protocols the last 50 reports.
         """
         with self._lock:
-            reports = self._session.store.shown()
-            if not reports:
-                return None
-            waiting = self._store.get("outbox") is not None
+            reports = self._store.shown()
             rated = self._store.rated_items(self._store.count_items())
-            return Sent(reports, waiting, rated)
+            return Sent(reports, self._store.get("outbox") is not None, rated) if reports else None

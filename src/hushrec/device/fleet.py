@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import astuple, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -19,11 +20,11 @@ from hushrec.device.budgets import Budgets
 from hushrec.device.session import RUN_OVER, STEPPED, Session
 from hushrec.device.store import Store
 from hushrec.device.transport import BlockingDriver, open_http, tls_context
-from hushrec.errors import LocalProtocolError
+from hushrec.errors import BudgetExceeded, LocalProtocolError
 from hushrec.models.predictor import Arrays
 from hushrec.open_files import allow_open_files
 
-WAIT_SECONDS = 5.0  # of a long poll; short, because a device that a round does not ask delays the others
+WAIT_SECONDS = 5.0  # of a long poll; short, because all devices wait for one that gets no message
 REQUEST_SECONDS = 120.0  # timeout of a request; long, because a load test may overload the server
 PATIENCE_SECONDS = 300.0  # for retries; long, because a test may kill and restart the server
 POLL_SECONDS = 0.1  # between two looks at the public table
@@ -32,7 +33,7 @@ AT_ONCE = 16  # devices of one process that make requests at the same time
 
 @dataclass(frozen=True)
 class Member:
-    """A person of the fleet: the folder of their store, their ratings by item id, and held-out ratings for the RMSE."""
+    """A person of the fleet: the folder of the store, ratings by item id, and held-out ratings to measure the RMSE."""
 
     folder: Path
     ratings: Mapping[str, float] = field(repr=False)
@@ -41,23 +42,24 @@ class Member:
 
 @dataclass(frozen=True)
 class Orders:
-    """The instructions for every member of a fleet: the server to join, the budgets, and how long to take part."""
+    """The instructions for all members of a fleet: the server to join, the budgets, and how long to take part."""
 
     server: str
     budgets: Budgets
     ca: Path | None = None
     rounds: int | None = None  # number of rounds in which each device reports; None: until the run is over
     invitations: tuple[str, ...] | None = None  # one code per device; None for an open server
-    follow: bool = False  # agree to further rounds or a next run, and raise the limits for it
+    follow: bool = False  # whether to agree to further rounds or a next run, and raise the limits to its cost
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The totals over a fleet, or its members in one process: reports, errors, traffic and processor time.
+    """The totals over a fleet, or its members in one process: reports, prediction errors, traffic and processor time.
 
-    Errors are measured for two kinds of predictions. Devices show predictions that are clipped to the person's scale;
-    engines measure unclipped ones. Under `sdcf` their user vectors differ too: an engine uses the vector that the
-    rounds trained, and a device fits a new one to all ratings of its person.
+    Errors are measured for two kinds of predictions: those that devices show, which are clipped to the person's scale,
+    and those that engines measure, which are not clipped. Under the gradient protocols with model `mf`, the user
+    vectors differ too: an engine uses the vector that the rounds trained, and a device fits a new vector to all
+    ratings of its person.
     """
 
     reports: int
@@ -114,7 +116,7 @@ def _run_part(members: list[Member], orders: Orders) -> Outcome:
 
 
 class _Traffic:
-    """A counter of body bytes, from the Content-Length headers of requests and replies."""
+    """A counter of the bytes in the bodies of requests and replies, from their Content-Length headers."""
 
     def __init__(self) -> None:
         self.up = self.down = 0
@@ -131,13 +133,16 @@ class _Traffic:
 
 def _join(driver: BlockingDriver, invitation: str | None, follow: bool) -> None:
     session = driver.session
-    if not session.is_enrolled:
-        driver.run(joining.join(session, invitation))
-    elif follow:
-        needed = joining.needs(session, driver.run(joining.look_next(session)))
-        if needed is not None:
-            session.allow(needed)
-        driver.run(joining.follow(session))
+    if session.is_enrolled and not follow:
+        return
+    enrol = partial(joining.follow, session) if session.is_enrolled else partial(joining.join, session, invitation)
+    try:
+        driver.run(enrol())
+    except BudgetExceeded as error:  # the person is made up, and agrees to every cost
+        if error.needed is None:
+            raise
+        session.allow(error.needed)
+        driver.run(enrol())
 
 
 def _take_part(drivers: list[BlockingDriver], orders: Orders, pool: ThreadPoolExecutor) -> int:
@@ -149,42 +154,42 @@ def _take_part(drivers: list[BlockingDriver], orders: Orders, pool: ThreadPoolEx
     reported_in: dict[BlockingDriver, set[int]] = {driver: set() for driver in drivers}  # round numbers
     while active:
         outcomes = list(pool.map(lambda driver: driver.run(driver.session.step(WAIT_SECONDS)), active))
-        for driver, outcome in zip(active, outcomes, strict=True):
-            reported_in[driver] |= {driver.session.last_round} if outcome == STEPPED else set()
         reports += outcomes.count(STEPPED)
-        active = [
-            driver
-            for driver, outcome in zip(active, outcomes, strict=True)
-            if outcome != RUN_OVER
-            and (orders.rounds is None or len(reported_in[driver]) < orders.rounds or driver.session.client().in_round)
-        ]
+        stepped, active = active, []
+        for driver, outcome in zip(stepped, outcomes, strict=True):
+            if outcome == STEPPED:
+                reported_in[driver].add(driver.session.last_round)
+            has_rounds = orders.rounds is None or len(reported_in[driver]) < orders.rounds
+            if outcome != RUN_OVER and (has_rounds or driver.session.client().in_round):
+                active.append(driver)
     return reports
 
 
 def _errors(members: list[Member], drivers: list[BlockingDriver]) -> FloatArray:
     """Return prediction − rating for all held-out ratings, `(2, n_held_out)`.
 
-    Row 0 has the predictions that devices show, which are clipped to the person's scale. Row 1 has the predictions of
-    the user vectors that the rounds trained; if the protocol trains none, it has those of row 0 before clipping.
+    Row 0 is for the predictions that devices show, clipped to the person's scale. Row 1 is for the predictions that
+    engines measure, not clipped.
     """
     first, public = drivers[0].session, _latest_public(drivers[0])
     position = {name: n for n, (name, _) in enumerate(first.store.catalogue())}
     rows = []
     for member, driver in zip(members, drivers, strict=True):
         session, places = driver.session, [position[item] for item in member.held_out]
-        client, vectors = session.client(), public.get("item_vectors")
+        client = session.client()
         shown = client.predict(public)
-        trained = shown if vectors is None else vectors @ client.private_state()["user_vector"]
-        shown, trained = (session.budgets.from_unit(found)[places] for found in (shown, trained))
+        found = client.side.trained_predictions(public, client.private_state())
+        trained = shown if found is None else found
+        shown, trained = (session.budgets.mapping.from_unit(found)[places] for found in (shown, trained))
         true = np.array(list(member.held_out.values()))
         rows.append(np.array([np.clip(shown, *session.budgets.scale) - true, trained - true]))
     return np.concatenate(rows, axis=1)
 
 
 def _latest_public(driver: BlockingDriver) -> Arrays:
-    """Fetch and return the public table.
+    """Fetch and return the public table; if this device has reported, wait until the first round has ended.
 
-    If the device has reported, but the server has not finished the first round yet, wait for up to `PATIENCE_SECONDS`.
+    Raise `LocalProtocolError` if no round has ended after `PATIENCE_SECONDS`.
     """
     last = time.monotonic() + PATIENCE_SECONDS * (driver.session.last_round > 0)
     while True:
@@ -198,7 +203,7 @@ def _latest_public(driver: BlockingDriver) -> Arrays:
 
 
 def _open(member: Member, orders: Orders) -> Session:
-    """Return the session of a member; create its store and store its ratings if this is the first time."""
+    """Return the session of a member; if the member has no store yet, create it with the member's ratings."""
     new = not (member.folder / "device.sqlite").exists()
     store = Store(member.folder, create=new)
     if new:

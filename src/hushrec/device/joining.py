@@ -1,7 +1,7 @@
 """How a device joins and leaves runs, agrees to a server's next run, and changes its key.
 
 Functions that return a `Job` are generators that yield requests and receive replies, as in `session.py`. A key is
-stored before it is sent, and an enrolment is sent only if the ledger allows the cost of the run.
+stored before it is sent, and an enrolment is sent only if the ledger's limits can cover the cost of the run.
 """
 
 import contextlib
@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 from hushrec import wire
 from hushrec.budget.ledger import Ledger
+from hushrec.client import Client
 from hushrec.device.budgets import allow_run, consent
 from hushrec.device.calls import Call, Job, check_size, expect, not_joined
 from hushrec.device.open_attempt import drop_out
 from hushrec.errors import BudgetExceeded, ConsentNeeded, LocalProtocolError, RemoteProtocolError
-from hushrec.messages import Enrolment, Offer
+from hushrec.messages import NO_REPORT, Enrolment, LastReport, Offer
 from hushrec.models import find_model
 from hushrec.offers import check_offer, make_run_model, offered
 from hushrec.protocols import find_protocol
@@ -27,16 +28,15 @@ if TYPE_CHECKING:
 def join(session: "Session", invitation: str | None = None) -> Job:
     """Fetch the server's offer, enrol, and fetch the catalogue and the public table.
 
-    The device enrols with a new key, unless one is stored for this run, as after a crash. A key is stored before it is
-    sent.
+    The device enrols with a new key, unless a key is stored for this run, as after a crash.
     """
     if session.is_enrolled:
         raise LocalProtocolError(
-            "this device has joined a run already. Leave that run first with `hushrec device leave`."
+            "this device has joined a run already. Leave the run first with `hushrec device leave`."
         )
     offer = yield from fetch_offer(session)
     if session.store.get("private_state") is None:
-        _allowed(session, offer)  # raises before the server learns of this device
+        _allow(session, offer)  # raises before the server learns of this device
     if session.key is None or session.offer is None or not offer.keeps(session.offer):
         session.key = DeviceKey.generate()  # a key is never used with two servers
         session.name = device_id_of(session.key.public_key)
@@ -53,17 +53,20 @@ def join(session: "Session", invitation: str | None = None) -> Job:
     with session.store.change():
         session.store.put("enrolled", b"1")
         if session.store.get("private_state") is None:
-            session.store.put_json("ledger", _allowed(session, offer).to_record())
-            session.store.put_private_state(client.private_state())
+            _allow(session, offer, client.ledger)  # the client may have charged it for the noise of ratings
+            session.store.put_client(client)
     if session.keep_public:
         yield from session.look_at_public()
 
 
-def _allowed(session: "Session", offer: Offer) -> Ledger:
-    """Return the ledger with limits raised for this run; raise if the person must allow more first."""
-    ledger = session.store.ledger()
-    allow_run(session.budgets.protocol_for(offer), offer.terms, ledger, {})
-    return ledger
+def _allow(session: "Session", offer: Offer, ledger: Ledger | None = None) -> None:
+    """Raise the limits of `ledger` to cover the largest cost of the offered run, as `allow_run` does.
+
+    Raise `BudgetExceeded` if the person must allow more first. Without `ledger`, check the stored ledger, and change
+    nothing.
+    """
+    found = session.store.ledger() if ledger is None else ledger
+    allow_run(session.budgets.protocol_for(offer), offer.terms, found, {})
 
 
 def ask_offer() -> Job:
@@ -74,9 +77,9 @@ def ask_offer() -> Job:
 def fetch_offer(session: "Session") -> Job:
     """Fetch, check and return the server's offer.
 
-    If this device has joined the run, further rounds to which the person has not agreed are left out. Raise if this
-    device has joined another run, if the terms are invalid, if the public table would be too large, or if the protocol
-    does not protect ratings.
+    If this device has joined the run, further rounds to which the person has not agreed are left out. Raise
+    `ConsentNeeded` if the offer is for a next run, and `RemoteProtocolError` if this device has joined another run, if
+    the terms are invalid, if the public table would be too large, or if the protocol does not protect ratings.
     """
     offer = yield from ask_offer()
     if session.store.get("private_state") is not None and (accepted := session.store.offer()) is not None:
@@ -99,9 +102,9 @@ def fetch_offer(session: "Session") -> Job:
 
 def _check_offer(session: "Session", offer: Offer) -> None:
     check_offer(offer)
-    check_size(offer)
     with offered():  # before anything is fetched or sent, if the model does not depend on the catalogue
         protocol = session.budgets.protocol_for(offer)
+        check_size(protocol, offer.terms)
         protocol.check_terms(offer.terms)
         if find_model(offer.model).item_facts is None:
             protocol.make_device(offer.terms, make_run_model(offer.model, offer.options, None))
@@ -122,40 +125,51 @@ def rejoin(session: "Session", invitation: str | None = None) -> Job:
 
     Another copy of the store may have sent reports. So the server is asked for the last report under the old key, and
     the ledger is charged for all that the copy may have sent. If the ledger's limit is too low, this raises and changes
-    nothing. The ledger is stored before the old key leaves the run: after an interruption, the next call charges
-    nothing twice. The old permanent bits are not used again.
+    nothing. The ledger is stored before the old key leaves the run, so that an interruption cannot undo the charge.
+    The private state, stored with it, says what is charged, so that a second try does not charge it again. The old
+    permanent bits are not used again.
     """
     offer = yield from fetch_offer(session)  # change nothing if the server is away or has another run
-    elsewhere = session.store.get_json("copied") or 0, 0, 0
+    elsewhere: LastReport = (session.store.get_json("copied") or 0, 0, 0)
     if session.is_enrolled:
         elsewhere = max(elsewhere, (yield from _ask_elsewhere(session)))
-    client = session.client()
-    try:
-        with consent("joining again needs"):
-            client.begin_again(elsewhere)
-        allow_run(session.budgets.protocol_for(offer), offer.terms, client.ledger, client.spent)
+    client = _begin_again(session, offer, elsewhere)
+    if elsewhere == NO_REPORT:
+        drop_out(session)
+    else:
         with session.store.change():
-            session.store.put_json("ledger", client.ledger.to_record())
-            session.store.put_private_state(client.private_state())
-            session.store.drop("attempt_until", "outbox", "copied")
-    except BaseException:
-        session.forget_client()
-        raise
+            session.store.put_client(client)
+            session.store.put_json("copied", elsewhere[0])
+            session.store.drop("attempt_until", "outbox")
     if session.is_enrolled:
-        yield from _retire(session, "bad-signature")  # another copy may have changed the key
+        yield from _retire("bad-signature")  # another copy may have changed the key
+    client = _begin_again(session, offer, NO_REPORT)
     with session.store.change():
-        session.store.drop("key", "next_key", "device", "enrolled")
+        session.store.put_client(client)
+        session.store.drop("attempt_until", "outbox", "copied", "key", "next_key", "device", "enrolled")
     session.key = session.name = None
-    session.forget_client()
     yield from join(session, invitation)  # the user vector and the last round are kept
+
+
+def _begin_again(session: "Session", offer: Offer, elsewhere: LastReport) -> Client:
+    """Return a `Client` charged for the reports of another copy, with limits that allow the rest of the run.
+
+    `elsewhere` is the copy's last report. The caller must store the client's ledger and state, or nothing has changed.
+    """
+    client = session.client()
+    session.forget_client()
+    with consent("joining again needs"):
+        client.begin_again(elsewhere)
+    allow_run(session.budgets.protocol_for(offer), offer.terms, client.ledger, client.spent)
+    return client
 
 
 def _ask_elsewhere(session: "Session") -> Job:
     """Return the round, attempt and phase of the last report that another copy of the store may have sent.
 
-    The server is asked for the last report of this device's key. If it has none that is later than the store's,
-    return `NO_REPORT`. If the copy has changed the key, the server refuses the old one. Then the copy may have reported
-    in every round so far: return the round after that of the latest public table, with attempt and phase 0.
+    Ask the server for the last report under this device's key. Return `NO_REPORT` if this store has that report. The
+    server refuses the key if the copy has changed it. Then the copy may have reported in every round so far: return the
+    round after that of the latest public table, with attempt and phase 0.
     """
     rounds = session.accepted.terms.max_rounds
     ask = Call(Request("GET", "/v1/inbox?after=1000000000"))  # above every round, so that no message comes
@@ -173,15 +187,15 @@ def _ask_elsewhere(session: "Session") -> Job:
 def leave(session: "Session") -> Job:
     """Leave the run at the server and in the store. Reports that were sent cannot be taken back."""
     drop_out(session)
-    yield from _retire(session)
+    yield from _retire()
     forget_run(session)
 
 
-def _retire(session: "Session", *also: str) -> Job:
+def _retire(*also: str) -> Job:
     """Ask the server to end this device's enrolment.
 
-    Ignore its refusal if it does not know the device, if the enrolment or the run has ended already, or if the code of
-    the refusal is in `also`.
+    Ignore the server's refusal if the server does not know the device, if the enrolment or the run has ended already,
+    or if the code of the refusal is in `also`.
     """
     reply = yield Call(Request("DELETE", "/v1/devices/me"))
     if reply.status != 204 and reply.code not in ("not-enrolled", "not-active", "next-run", *also):
@@ -189,24 +203,40 @@ def _retire(session: "Session", *also: str) -> Job:
 
 
 def forget_run(session: "Session") -> None:
-    """Remove the server, its run and the keys from the store. Ratings and ledger stay."""
+    """Remove the run, its catalogue and the keys from the store. Ratings, ledger and the server's address stay."""
+    _charge_copy(session)
     with session.store.change():
         _drop_run(session)
         session.store.drop("key", "next_key", "device", "offer")
     session.reload()
 
 
+def _charge_copy(session: "Session") -> None:
+    """Charge the ledger for the reports of another copy, if this store was found to be a copy.
+
+    The state, stored with the ledger, says what is charged, so that a second call does not charge it again. If the
+    ledger's limit is too low, raise `BudgetExceeded` and change nothing.
+    """
+    if reported := session.store.get_json("copied"):
+        client = session.client()
+        session.forget_client()
+        with consent("leaving the run needs"):
+            client.begin_again((reported, 0, 0))
+        with session.store.change():
+            session.store.put_client(client)
+
+
 def _drop_run(session: "Session") -> None:
-    """Remove everything that belongs to one run from the store; call only inside `Store.change`."""
+    """Remove the run from the store, but not its offer and the device's keys; call only inside `Store.change`."""
     session.store.drop("attempt_until", "enrolled", "outbox", "copied", "over", "given_up")
     session.store.drop("private_state", "public", "shown")
     session.store.drop_catalogue()
 
 
 def rotate_key(session: "Session") -> Job:
-    """Replace the key at the server. The old and the new key are both stored until the server has confirmed.
+    """Replace the device's key at the server. Both keys are stored until the server has confirmed the new key.
 
-    The device drops out of an open attempt, whose reports name the old key.
+    The device drops out of an open attempt, because its reports there are signed with the old key.
     """
     drop_out(session)
     new = session.store.key("next_key") or DeviceKey.generate()
@@ -229,7 +259,7 @@ def rotate_key(session: "Session") -> Job:
 
 
 def look_next(session: "Session") -> Job:
-    """Return the server's offer of further rounds or of a next run; raise if it offers neither."""
+    """Return the server's offer of further rounds or a next run; raise `RemoteProtocolError` if there is neither."""
     accepted = session.store.offer()
     if accepted is None or not session.is_enrolled:
         raise not_joined()
@@ -242,11 +272,11 @@ def look_next(session: "Session") -> Job:
 
 
 def needs(session: "Session", offer: Offer) -> float | None:
-    """Return the ε that the person must allow in total before `follow`, or None if the present limit is enough."""
+    """Return the ε that the person must allow for all runs together before `follow`; None if the limit is enough."""
     if session.offer is None or offer.run_id == session.offer.run_id:
         return None
     try:
-        _allowed(session, offer)
+        _allow(session, offer)
     except BudgetExceeded as error:
         return error.needed
     return None
@@ -255,9 +285,9 @@ def needs(session: "Session", offer: Offer) -> float | None:
 def follow(session: "Session") -> Job:
     """Agree to the server's offer of further rounds, or of a next run.
 
-    Under `sdcf`, further rounds draw no new permanent bits unless a permanent epoch ends. The cost of a next run
-    is added to the cost of earlier runs, and the ledger's limit must cover the sum before the device enrols. With a
-    next run, the device keeps its key and the old run's recommendations, and deletes everything else of the old run.
+    Under `sdcf`, further rounds draw new permanent bits only when a permanent epoch has ended. Before the device enrols
+    in a next run, the ledger's limit must cover the costs of this run and of all earlier runs together. The device then
+    keeps its key and the old run's id and recommendations, and deletes the rest of the old run.
     """
     offer = yield from look_next(session)
     assert session.offer is not None
@@ -267,7 +297,8 @@ def follow(session: "Session") -> Job:
             session.store.drop("over")
         session.reload()
         return
-    _allowed(session, offer)
+    _charge_copy(session)
+    _allow(session, offer)
     with session.store.change():
         session.predictions.keep_list()
         past = session.store.get_json("past_runs") or []

@@ -2,9 +2,10 @@
 
 A device deletes the secrets of its open attempt
 
-- with its last report in the attempt (`device_round.py`), or when it accepts the announcement of a later attempt;
+- with its last report in the attempt (`protocols/masked/device_round.py`), or when it accepts the announcement of a
+  later attempt;
 - when it refuses a message of the attempt (`Session.step`);
-- when the server refuses its request for the next message, or says that the attempt does not ask this device any more;
+- when the server refuses its request for the next message, or says that the attempt needs no further report of it;
 - when the server's time limit has passed: with each message the server says how long the attempt may go on at most.
   Whatever the server says, a device deletes them a day after its first report in the attempt;
 - when the person stops taking part, changes the key or leaves the run, and when the store turns out to be a copy.
@@ -25,11 +26,11 @@ if TYPE_CHECKING:
 
 USUAL_SECONDS = 600  # for which the secrets are kept if the server names no time
 LONGEST_SECONDS = 86_400  # the longest time for which the secrets are kept, from the first report in the attempt on
-_NAME = "attempt_until"  # of two times in the store, in Unix seconds: the end, and the latest end of the attempt
+_NAME = "attempt_until"  # name in the store of two Unix times: the secrets' end, and the latest possible end
 
 
 def drop_out(session: "Session") -> None:
-    """Delete the secrets and the unsent report of the attempt that this device has begun and not finished, if any."""
+    """Drop out of the open attempt, if any: delete its secrets and a report that the server has not confirmed."""
     if not session.is_enrolled:
         return
     client = session.client()
@@ -37,12 +38,12 @@ def drop_out(session: "Session") -> None:
         return
     client.rest()
     with session.store.change():
-        session.store.put_private_state(client.private_state())
+        session.store.put_client(client)
         session.store.drop(_NAME, "outbox")
 
 
 def drop_expired(session: "Session") -> None:
-    """Drop out if the time until which the secrets are kept has passed.
+    """Drop out of the open attempt if the time until which its secrets are kept has passed.
 
     If this time is more than `LONGEST_SECONDS` ahead, the clock was set back, and the device drops out as well.
     """
@@ -54,13 +55,13 @@ def drop_expired(session: "Session") -> None:
 def put_time(session: "Session", client: Client, seconds: int | None) -> None:
     """Store the time at which the secrets of the open attempt must be deleted; call only inside `Store.change`.
 
-    The time is `seconds` from now, as the server said, or `USUAL_SECONDS` from now if the server named none, but at
-    most `LONGEST_SECONDS` after the attempt's first report. The attempt's last report contains shares of other devices'
-    secrets, and is deleted at this time if the server has not received it. A protocol whose rounds have one phase has
-    no such secrets, and nothing is stored.
+    The time is `seconds` from now, as the server said, or `USUAL_SECONDS` from now if the server named no time, but at
+    most `LONGEST_SECONDS` after the attempt's first report. At this time a report that the server has not received is
+    deleted too, because it may contain shares of other devices' secrets. Nothing is stored if the protocol's rounds
+    have one phase: then there are no secrets.
     """
     if client.has_attempts:
-        latest = time.time() + LONGEST_SECONDS if client.is_first_phase else session.store.get_json(_NAME)[1]
+        latest = time.time() + LONGEST_SECONDS if client.place[2] == 0 else session.store.get_json(_NAME)[1]
         session.store.put_json(_NAME, [_until(seconds, latest), latest])
 
 
@@ -69,10 +70,10 @@ def _until(seconds: int | None, latest: float) -> float:
 
 
 def extend(session: "Session", seconds: int | None) -> None:
-    """Keep the secrets of the open attempt until `seconds` from now, if that is later than the stored time.
+    """Keep the secrets of the open attempt for `seconds` from now, as the server said.
 
-    `seconds` is what the server said, or None if it named no time; then, and if no attempt is open, do nothing. The
-    stored time is replaced only by one that is more than a minute later, so that not every request writes to the disk.
+    Do nothing if no attempt is open, or if the server named no time (None). To spare the disk, the stored time is
+    replaced only if the new time is more than a minute later.
     """
     if seconds and session.client().in_round:
         until, latest = session.store.get_json(_NAME)

@@ -2,17 +2,19 @@
 
 import contextlib
 import threading
+import traceback
 
 from hushrec.device.device import Device
 from hushrec.device.session import RUN_OVER, STEPPED
 from hushrec.device.transport import LONGEST_ASKED, Stopped
-from hushrec.errors import ConnectionFailed, HushrecError
+from hushrec.errors import BudgetExceeded, ConnectionFailed, HushrecError
 
 POLL_SECONDS = 2.0
 RETRY_SECONDS = 1.0
 
-# The state of the participation: one of these, or the code of the error that ended it.
+# The code of a participation is one of these constants, or the code of the error that ended the participation.
 OFF, LOOKING, WAITING, REPORTING, AWAY, BUSY = "off", "looking", "waiting", "reporting", "away", "busy"
+FAILED = "failed"  # an exception that is not a `HushrecError` ended the participation
 
 
 class Participation:
@@ -25,6 +27,7 @@ class Participation:
         self._thread: threading.Thread | None = None
         self.code = OFF
         self.words = ""  # the message of the error that ended the participation
+        self.needed: float | None = None  # if the limit for all runs together was too low: the limit that is needed
         self.reported = 0  # number of reports since this page was opened
 
     @property
@@ -35,15 +38,12 @@ class Participation:
     def start(self) -> None:
         if not self.is_on:
             self._stop = threading.Event()
-            self.code, self.words = LOOKING, ""
+            self.code, self.words, self.needed = LOOKING, "", None
             self._thread = threading.Thread(target=self._run, args=(self._stop,), name="hushrec-rounds", daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
-        """Stop taking part at once, and drop out of the open round.
-
-        A request in progress is not waited for, and its reply is ignored.
-        """
+        """Stop taking part at once, and drop out of the open attempt, without waiting for a request in progress."""
         with self._lock:
             self._stop.set()
             self.code, self.words = OFF, ""
@@ -55,8 +55,18 @@ class Participation:
                 self.code, self.words = code, words
 
     def _run(self, stop: threading.Event) -> None:
-        with contextlib.suppress(Stopped):
+        try:
             self._take_part(stop)
+        except Stopped:
+            pass
+        except Exception as error:  # a bug; its message is not shown, because it may contain a rating
+            traceback.print_exc()
+            self._note(
+                stop,
+                FAILED,
+                f"an error in hushrec ({type(error).__name__}) ended the participation; the terminal of `hushrec device"
+                " ui` shows it.",
+            )
         if not stop.is_set():
             with contextlib.suppress(HushrecError):  # the error that ended the participation, such as a damaged store
                 self._device.drop_out()
@@ -73,6 +83,7 @@ class Participation:
                 stop.wait(max(RETRY_SECONDS, min(error.retry_after or 0, LONGEST_ASKED)))
                 continue
             except HushrecError as error:
+                self.needed = error.needed if isinstance(error, BudgetExceeded) else None
                 self._note(stop, error.code, str(error))
                 return
             self.reported += outcome == STEPPED

@@ -6,13 +6,14 @@ import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.errors import LocalProtocolError
+from hushrec.models.lists import best_items
 from hushrec.models.predictor import Arrays
 
 if TYPE_CHECKING:
     from hushrec.device.session import Session
 
 
-KEPT_ITEMS = 100  # recommendations of one run that are kept for the beginning of the next
+KEPT_ITEMS = 100  # recommendations that are stored at the end of a run, to be shown at the beginning of the next
 
 
 class Predictions:
@@ -26,25 +27,31 @@ class Predictions:
         """Discard the cached public table, so that the store is read again at the next use."""
         self._public = None
 
-    def public(self) -> Arrays:
-        """Return the arrays of the latest public table; raise if there is none, or if no round has ended yet."""
+    def _stored(self) -> Arrays | None:
         if self._public is None:
             self._public = self._session.store.public()
-        if self._public is None:
-            raise LocalProtocolError("this device has no public table to predict from. Join a server and take part.")
-        if not self._session.client().side.has_learned(self._public):
-            raise LocalProtocolError("no round of this run has ended yet. Wait for the first round to end.")
         return self._public
+
+    def public(self) -> Arrays:
+        """Return the arrays of the latest public table by name.
+
+        Raise `LocalProtocolError` if the store has none, or if no round of the run has ended yet.
+        """
+        public = self._stored()
+        if public is None:
+            raise LocalProtocolError("this device has no public table to predict from. Join a server and take part.")
+        if not self._session.client().side.has_learned(public):
+            raise LocalProtocolError("no round of this run has ended yet. Wait for the first round to end.")
+        return public
 
     @property
     def are_possible(self) -> bool:
         """Whether the store has a public table from which this device can predict."""
-        if self._public is None:
-            self._public = self._session.store.public()
-        return self._public is not None and self._session.client().side.has_learned(self._public)
+        public = self._stored()
+        return public is not None and self._session.client().side.has_learned(public)
 
     def scores(self) -> FloatArray:
-        """Return the model's predictions for all items, on the scale 1 to 5; some models predict values outside it."""
+        """Return the model's predictions for all items, about 1 to 5; some models predict values outside this range."""
         return self._session.client().predict(self.public())
 
     def recommend(self, count: int) -> tuple[IntArray, FloatArray]:
@@ -52,10 +59,10 @@ class Predictions:
 
         The best item is first. Predictions are on the person's scale, and not clipped to it.
         """
-        scores, client, store = self.scores(), self._session.client(), self._session.store
-        ranked = np.array(client.side.rank(self.public(), scores))
-        ranked[list(store.rated_items(len(ranked)))] = -np.inf  # includes items that joined after the run was made
-        return client.recommend(ranked, count), self._session.budgets.from_unit(scores)
+        scores, session = self.scores(), self._session
+        rated = list(session.store.rated_items(len(scores)))  # includes items that the catalogue got during the run
+        ranked = session.client().side.rank(self.public(), scores)
+        return best_items(ranked, np.array(rated, dtype=np.int64), count), session.budgets.mapping.from_unit(scores)
 
     def keep_list(self) -> None:
         """Store this run's recommendations, to be shown in the next run; call only inside `Store.change`."""
@@ -63,11 +70,3 @@ class Predictions:
             best, scores = self.recommend(KEPT_ITEMS)
             store = self._session.store
             store.put_json("last_list", [(store.item_at(int(n))[0], float(scores[n])) for n in best])
-
-    def last_list(self) -> list[tuple[str, float]]:
-        """Return (id, prediction) of the previous run's recommendations, the best first, without rated items.
-
-        Predictions are on the person's scale. The list is empty if none was stored.
-        """
-        rated = self._session.store.ratings()
-        return [(item, score) for item, score in self._session.store.get_json("last_list") or [] if item not in rated]

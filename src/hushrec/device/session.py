@@ -1,4 +1,4 @@
-"""The device's side of the conversation with a server, without I/O on the network.
+"""The device's side of the conversation with a server, without network I/O.
 
 Each job is a generator: it yields a request and receives the reply. A driver (`transport.py`) makes the requests and
 does all retries, which send the same body again.
@@ -20,7 +20,7 @@ import numpy as np
 from hushrec import wire
 from hushrec.budget.events import as_number
 from hushrec.budget.ledger import Ledger
-from hushrec.client import Client
+from hushrec.client import Client, place_in
 from hushrec.device import open_attempt
 from hushrec.device.budgets import Budgets, allow_run, consent
 from hushrec.device.calls import LARGEST_PAGE, MOST_ITEMS, SMALL_REPLY, Call, Job, Reply, check_size, expect, not_joined
@@ -38,17 +38,18 @@ from hushrec.messages import (
     Offer,
     Public,
     Receipt,
+    write_last_report,
 )
 from hushrec.models import find_model
-from hushrec.models.predictor import Arrays
 from hushrec.offers import make_run_model, offered
-from hushrec.protocols.configured import ConfiguredProtocol
-from hushrec.protocols.parties import Membership
+from hushrec.protocols import find_protocol
+from hushrec.protocols.configured import ConfiguredProtocol, LedgerStatement
+from hushrec.protocols.parties import Membership, State
 from hushrec.randomness import SystemRandomness
 from hushrec.signing import Request
 
 LONGEST_WAIT = 45.0  # seconds of one long poll
-_PUBLIC = Request("GET", "/v1/public")
+_PUBLIC = Call(Request("GET", "/v1/public"), signed=False, largest=LARGEST_TABLE + SMALL_REPLY)
 STEPPED, NO_ROUND, REFUSED, RUN_OVER = "reported", "no round", "refused", "run over"
 
 
@@ -65,12 +66,12 @@ class Session:
         open_attempt.drop_expired(self)
 
     def reload(self) -> None:
-        """Read budgets, offer, key and id from the store, at the start and when the run changes."""
-        self.budgets = self.store.budgets()
+        """Read budgets, offer, key and the device's id from the store, at the start and when the run changes."""
         self.offer = self.store.offer()
+        self.budgets = self.store.budgets()
         self.key = self.store.key()
         self.name = self.store.device()
-        self.refusal = ""  # why this device refused a message of an attempt, until it has finished another one
+        self.refusal = ""  # why this device refused a message; "" if it has finished an attempt since
         self.predictions.forget()
         self.forget_client()
 
@@ -78,8 +79,8 @@ class Session:
     def start(store: Store, budgets: Budgets) -> None:
         """Write the budgets and an empty ledger to a store."""
         with store.change():
-            store.put_json("budgets", budgets)
-            store.put_json("ledger", budgets.new_ledger().to_record())
+            store.put_json("budgets", budgets.to_record())
+            store.put_json("ledger", Ledger(**budgets.limits).to_record())
 
     @property
     def is_enrolled(self) -> bool:
@@ -93,46 +94,65 @@ class Session:
         return self.offer
 
     def change_budgets(self, budgets: Budgets) -> None:
-        """Replace the budgets and the ledger's limit of selections; raise if permanent bits (`sdcf`) were drawn."""
+        """Replace the budgets, from the next round on.
+
+        For each protocol whose options change:
+
+        1. Raise `LocalProtocolError` if the protocol's options are fixed, for example because `isgld` has drawn noise.
+        2. Set the ledger's limit for the protocol's unit to the limit in `budgets`, or remove it if `budgets` has none.
+           This step is left out if budget has been spent in that unit, or if the joined run has this protocol and its
+           privacy level can change while rounds go on, as under `masked`.
+        3. If the joined run has this protocol, raise the limit to the largest cost of the run with the new options, or
+           raise `BudgetExceeded` and change nothing (`allow_run`).
+        """
         ledger = self.store.ledger()
-        if ledger["selection"].permanent_draws:
-            raise LocalProtocolError(
-                "the budget of `sdcf` (epsilon_i, epsilon_p) must not change after permanent bits were drawn. To start"
-                " again, erase the store, with all ratings and the ledger, with `hushrec device forget`."
-            )
-        ledger.set_limit("selection", budgets.new_ledger().limit("selection"))
+        for name in budgets.options.keys() | self.budgets.options.keys():
+            if budgets.options.get(name) != self.budgets.options.get(name):
+                self._change_options(name, budgets, ledger)
         self._put(budgets, ledger)
+
+    def _change_options(self, name: str, budgets: Budgets, ledger: Ledger) -> None:
+        if self.budgets.chosen(name) is not None:
+            reason = self.budgets.configured(name).ledger_statement(ledger).fixed
+            if reason is not None:
+                raise LocalProtocolError(reason)
+        unit, takes_part = find_protocol(name).unit, self.is_enrolled and self.accepted.protocol == name
+        # Without a pause, the level may change during a run, and another copy of this store may have reported in it.
+        keeps_limit = takes_part and not budgets.protocol_for(self.accepted).pauses_for_level
+        if unit is not None and not ledger[unit].charged() and not keeps_limit:
+            ledger.set_limit(unit, budgets.limits.get(unit))
+        if takes_part:
+            protocol = budgets.protocol_for(self.accepted)
+            protocol.check_terms(self.accepted.terms)
+            allow_run(protocol, self.accepted.terms, ledger, self.client().spent)
 
     def _put(self, budgets: Budgets, ledger: Ledger) -> None:
         with self.store.change():
-            self.store.put_json("budgets", budgets)
+            self.store.put_json("budgets", budgets.to_record())
             self.store.put_json("ledger", ledger.to_record())
         self.budgets = budgets
         self.forget_client()
 
-    def change_epsilon(self, epsilon: float) -> None:
-        """Set the most ε that one masked run may cost, from the next round on.
+    def allow(self, epsilon: float, protocol: str | None = None) -> None:
+        """Raise the ledger's limits so that all runs together may cost `epsilon`; refuse less than is allowed now.
 
-        If this device has joined a run, raise the ledger's limit to the largest cost of the run with this ε. But if
-        earlier runs have spent budget, do not raise it; raise `BudgetExceeded` if it does not cover all runs together.
+        The limits are those of `protocol`, or if it is None, of the protocols that `_protocols` returns.
         """
-        budgets, ledger = replace(self.budgets, epsilon=epsilon), self.store.ledger()
-        if self.is_enrolled:
-            allow_run(budgets.protocol_for(self.accepted), self.accepted.terms, ledger, self.client().spent)
-        self._put(budgets, ledger)
-
-    def allow(self, epsilon: float) -> None:
-        """Raise the ledger's limits so that all runs together may cost `epsilon`; refuse an `epsilon` below them."""
         ledger, allowed = self.store.ledger(), as_number("epsilon", epsilon)
-        protocols = self._protocols(ledger)
-        limit = max(protocol.ledger_statement(ledger)["limit"] or 0.0 for protocol in protocols)
+        protocols = self._protocols(ledger) if protocol is None else [self.budgets.configured(protocol)]
+        limit = max(protocol.ledger_statement(ledger).limit or 0.0 for protocol in protocols)
         if allowed < limit:
             raise ParameterError(
                 f"epsilon must be at least {limit:.4g}, the present limit, got {allowed:g}. Limits can only be raised."
             )
-        for protocol in protocols:
-            for unit, limit in protocol.limits_at(allowed).items():
-                ledger.raise_limit(unit, max(limit, ledger.limit(unit) or 0.0))
+        raised = {unit: limit for protocol in protocols for unit, limit in protocol.limits_at(allowed).items()}
+        if not raised:
+            raise ParameterError(
+                f"epsilon must not be given, because protocol {protocols[0].name} has no limit on epsilon. Its limits"
+                " can be set with Device.create(limits={...})."
+            )
+        for unit, limit in raised.items():
+            ledger.raise_limit(unit, max(limit, ledger.limit(unit) or 0.0))
         self._put(self.budgets, ledger)
 
     @property
@@ -146,24 +166,28 @@ class Session:
     # Signing ---------------------------------------------------------------------------------------------------
 
     def sign(self, request: Request) -> Credentials:
-        """Sign a request with an increasing nonce, taken from the clock so that it need not be stored."""
+        """Sign a request with a nonce above all earlier ones, which comes from the clock and need not be stored."""
         if self.key is None or self.name is None or self.offer is None:
             raise not_joined()
         self._nonce = max(self._nonce + 1, time.time_ns())
         return self.key.sign(request, run_id=self.offer.run_id, device=self.name, nonce=self._nonce)
 
     def raise_nonce(self, last_nonce: int) -> None:
-        """Raise the nonce above the last one that the server knows, after this device's clock was set back."""
+        """Make all further nonces larger than `last_nonce`, the last one that the server accepted from this device.
+
+        This is needed after this device's clock was set back.
+        """
         self._nonce = max(self._nonce, last_nonce)
 
     # Rounds ----------------------------------------------------------------------------------------------------
 
     def step(self, wait: float = 0) -> Job:
-        """Report in the open phase, waiting up to `wait` seconds for one; return the outcome.
+        """Wait up to `wait` seconds for an open phase, and report in it; return the outcome.
 
-        The outcome is "reported" (also with nothing to send), "no round" (no message to reply to), "run over", or
-        "refused" if this device refuses a message inside an attempt: then it leaves only the attempt, as other devices
-        may be the cause. If it refuses an announcement, terms or a public table, all made by the server, this raises.
+        The outcome is "reported" (even with nothing to send), "no round" (no message to reply to), "run over", or
+        "refused" if this device refuses a message after it has reported in the attempt: then it drops out of the
+        attempt only, because other devices may be the cause. Raise `RemoteProtocolError` if it refuses an announcement,
+        terms or a public table, which the server alone has made.
         """
         self._refuse_copies()
         open_attempt.drop_expired(self)
@@ -183,7 +207,8 @@ class Session:
         if reply.code == "run-over":
             if self.keep_public:
                 yield from self.refresh_public()
-                while self.client().side.predicts_new_items and (yield from self._append_page()):
+                predicts_new = self.budgets.protocol_for(self.accepted).predicts_new_items(self.accepted.model)
+                while predicts_new and (yield from self._append_page()):
                     self.forget_client()  # items joined the catalogue, which this device can predict without a round
                 with self.store.change():
                     self.store.put("over", b"1")
@@ -212,30 +237,29 @@ class Session:
     def _inbox(self, wait: float) -> Request:
         """Return the request for the server's next message to this device.
 
-        The request names the place of this device's last report (`_place`). A server that was restored from a backup,
-        and does not have this report, can then notice it.
+        The request names round, attempt and phase of this device's last report. A server that was restored from a
+        backup, and does not have this report, can then notice that it is missing.
         """
         client = self.client()
         client.check_takes_part()
-        last = ".".join(str(number) for number in _place(client.private_state()))
+        last = write_last_report(client.place)
         done_with = max(client.done_with, self.store.get_json("given_up") or 0)  # needs no further report
         return Request("GET", f"/v1/inbox?after={done_with}&last={last}&wait={wait:g}")
 
     def _provide(self, envelope: Envelope) -> Job:
-        """Give the client the public table that a message refers to, from the store or else from the server.
+        """Give the `Client` the public table that a message refers to, from the store or else from the server.
 
-        The order of the message is checked first, so that a refused message cannot replace the public table. Return
-        True; or False if the server already has a later table, because the round has ended in the meantime.
+        Return False if the server already has a later table, because the round has ended in the meantime; else True. A
+        message that is out of order is refused first, so that it cannot replace the public table.
         """
         client, message = self.client(), envelope.message
         client.check_order(envelope.address)
         if not client.lacks(message):
             return True
-        kept = None if client.has_public else self.store.public()  # a client has the stored table, or none yet
-        if kept is not None:
-            client.take_public(kept)
-        if kept is not None and not client.lacks(message):
-            return True
+        if (stored := self.store.public()) is not None:
+            client.take_public(stored)
+            if not client.lacks(message):
+                return True
         if (yield from self.refresh_public()) >= envelope.round_number:
             return False
         if self.client().lacks(message):
@@ -247,17 +271,16 @@ class Session:
 
     def refresh_public(self) -> Job:
         """Fetch and store the public table; return the number of the round after which it was published."""
-        body = expect((yield Call(_PUBLIC, signed=False, largest=LARGEST_TABLE + SMALL_REPLY)), 200)
-        public = wire.decode(body, Public)
+        public = wire.decode(expect((yield _PUBLIC), 200), Public)
         yield from self._take_public(public)
         return public.round_number
 
     def look_at_public(self) -> Job:
-        """Try to fetch and store the public table, so that a new device can recommend at once if the run has begun.
+        """Try to fetch and store the public table, so that a new device can recommend at once if a round has ended.
 
         A random public table, as `sdcf` has before its first round, is not stored: lists from it would mean nothing.
         """
-        reply = yield Call(_PUBLIC, signed=False, largest=LARGEST_TABLE + SMALL_REPLY, optional=True)
+        reply = yield replace(_PUBLIC, optional=True)
         if reply.status == 200:
             with contextlib.suppress(RemoteProtocolError):  # the first step reports the error
                 public = wire.decode(reply.body, Public)
@@ -278,31 +301,30 @@ class Session:
     @property
     def last_round(self) -> int:
         """The last round in which this device reported, from the store."""
-        return int(self.store.private_state()["last_round"])
+        return place_in(self.store.private_state())[0]
 
     def _refuse_copies(self) -> None:
         if self.store.get("copied") is not None:
             raise CopiedStore(
-                "this store is a copy or a restored backup: its key has sent later reports elsewhere. Enrol again"
-                " with `hushrec device join --again`, which charges the ledger for the other reports."
+                "this store is a copy or a restored backup: another copy has sent later reports with the same key."
+                " Enrol again with `hushrec device join --again`, which charges the ledger for these reports."
             )
 
     def reported_elsewhere(self, reply: Reply) -> LastReport:
         """Return the last report that another copy of this store has sent with its key; `NO_REPORT` if there is none.
 
-        The server's `reply` names the last report of this key. The store has each report before it leaves, so a later
-        one is from another copy. A report that is sent again, or that a restored server has lost, is never later.
+        The server's `reply` names the last report under this key. This device stores each report before it sends it, so
+        a report later than the last one in the store is from another copy.
         """
-        told, state = reply.last_report, self.store.private_state()
-        own = (*_place(state)[:2], int(state.get("sent_phase", state["last_phase"])))
-        if told is None or told <= own:
+        last = reply.last_report
+        if last is None or last <= self.client().last_report:
             return NO_REPORT
-        if told[0] > (rounds := self.accepted.terms.max_rounds):
+        if last[0] > (rounds := self.accepted.terms.max_rounds):
             raise RemoteProtocolError(
-                f"this run has {rounds} rounds, but the server says that this device reported in round {told[0]}. Ask"
+                f"this run has {rounds} rounds, but the server says that this device reported in round {last[0]}. Ask"
                 " the operator."
             )
-        return told
+        return last
 
     def _found_copy(self, reported: int) -> None:
         open_attempt.drop_out(self)
@@ -312,7 +334,11 @@ class Session:
         self._refuse_copies()
 
     def _check_terms(self, run_id: str, terms: Any | None) -> None:
-        """Check that the run and the terms are those that this device accepted when it joined."""
+        """Raise `RemoteProtocolError` unless a message's run and terms are those that this device accepted.
+
+        New items in the terms are accepted. `terms` is None if the message contains no terms. Raise `ConsentNeeded` if
+        the terms only add rounds, to which the person has not agreed yet.
+        """
         accepted = self.accepted
         if run_id != accepted.run_id:
             raise RemoteProtocolError(
@@ -325,7 +351,7 @@ class Session:
             raise RemoteProtocolError(
                 "the server's terms must be those that this device accepted, but they differ. Ask the operator."
             )
-        check_size(offer)
+        check_size(self.budgets.protocol_for(offer), terms)
         if offer.extends(accepted):
             further = terms.max_rounds - accepted.terms.max_rounds
             raise ConsentNeeded(
@@ -334,7 +360,7 @@ class Session:
             )
 
     def _prepare_report(self, envelope: Envelope, attempt_seconds: int | None) -> bool:
-        """Make the report, charge the ledger, and store report and ledger; return False if there is nothing to send.
+        """Make the report, charge the ledger, and store both; return whether there is a report to send.
 
         The secrets of an attempt with several phases are kept for `attempt_seconds` (see `open_attempt.put_time`).
         """
@@ -346,8 +372,7 @@ class Session:
             with consent("the next report needs"):
                 report = client.report(envelope.address, asked)
             with self.store.change():
-                self.store.put_json("ledger", client.ledger.to_record())
-                self.store.put_private_state(client.private_state())
+                self.store.put_client(client)
                 open_attempt.put_time(self, client, attempt_seconds)
                 if terms is not None:
                     self.store.put("offer", wire.encode(offer))
@@ -369,7 +394,7 @@ class Session:
         return report is not None
 
     def _send_outbox(self) -> Job:
-        """Send the stored report; remove it when its receipt has arrived or its phase is closed."""
+        """Send the stored report; remove it when its receipt has arrived, or if its phase is closed."""
         body = self.store.required("outbox")
         reply = yield Call(Request("POST", "/v1/reports", body))
         if reply.code == "reported":
@@ -389,7 +414,7 @@ class Session:
         self.forget_client()
 
     def _append_page(self) -> Job:
-        """Fetch and append the next page of the catalogue; return its number of items."""
+        """Fetch the next page of the catalogue and append its items; return their number."""
         known = self.store.count_items()
         call = Call(Request("GET", f"/v1/items?first={known}"), signed=False, largest=LARGEST_PAGE)
         page = wire.decode(expect((yield call), 200), Catalogue)
@@ -403,17 +428,17 @@ class Session:
     # The state machine -----------------------------------------------------------------------------------------
 
     def client(self) -> Client:
-        """Return the `Client` in its stored state, from a cache unless the store has a later report."""
+        """Return the `Client` in its stored state; it is cached until the store has a later report."""
         state = self.store.private_state()
-        if self._client is None or _place(self._client.private_state()) != _place(state):
-            client = self.make_client()
-            with self.store.intact("the private state"):
-                client.restore_private_state(state)
-            self._client = client
+        if self._client is None or self._client.place != place_in(state):
+            self._client = self.make_client(state)
         return self._client
 
-    def make_client(self) -> Client:
-        """Return a `Client` for the accepted offer, with the stored ratings and ledger but no private state yet."""
+    def make_client(self, state: State | None = None) -> Client:
+        """Return a `Client` for the accepted offer, with the stored ratings and ledger.
+
+        `state` is the stored private state; None stands for the state of a device before its first round.
+        """
         offer, terms = self.accepted, self.accepted.terms
         own = None
         if self.key is not None and self.name is not None:
@@ -424,28 +449,27 @@ class Session:
             model = make_run_model(offer.model, offer.options, *facts)
             protocol, randomness = self.budgets.protocol_for(offer), SystemRandomness()
             client = Client(terms, model, protocol, randomness=randomness, ledger=self.store.ledger(), membership=own)
+        if state is not None:
+            with self.store.intact("the private state"):
+                client.restore_private_state(state)
         rated = self.store.rated_items(terms.n_items)
         if rated:
-            client.add_ratings(np.array(list(rated)), self.budgets.to_unit(list(rated.values())))
+            client.add_ratings(np.array(list(rated)), self.budgets.mapping.to_unit(list(rated.values())))
         return client
 
     def _protocols(self, ledger: Ledger) -> list[ConfiguredProtocol]:
-        """Return the accepted offer's protocol; before joining, those of `Budgets.before_joining` for `ledger`."""
+        """Return a list with the joined run's protocol or, before joining, the result of `Budgets.before_joining`."""
         return self.budgets.before_joining(ledger) if self.offer is None else [self.budgets.protocol_for(self.offer)]
 
-    def budget(self) -> dict[str, Any]:
-        """Return the budget spent, its limit, its unit and what it does not cover, for the joined protocol.
+    def budget(self) -> LedgerStatement:
+        """Return what this device has spent, in the unit and words of the joined run's protocol.
 
-        Before joining, it is for the protocol that earlier runs have charged, or else for the default protocol.
+        Before joining, use the protocol that earlier runs charged to the ledger, or else the default protocol.
         """
         ledger = self.store.ledger()
-        statement: dict[str, Any] = self._protocols(ledger)[0].ledger_statement(ledger)
-        return statement
-
-
-def _place(state: Arrays) -> list[int]:
-    """Return round, attempt and phase index of the last report; of a dropped attempt, the index of its last phase."""
-    return [int(state[name]) for name in ("last_round", "last_attempt", "last_phase")]
+        protocol = self._protocols(ledger)[0]
+        own_epsilon, own_delta = protocol.own_budget(self.offer and self.offer.terms)
+        return replace(protocol.ledger_statement(ledger), own_epsilon=own_epsilon, own_delta=own_delta)
 
 
 def _wrong_page() -> RemoteProtocolError:

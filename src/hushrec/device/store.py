@@ -7,10 +7,10 @@ cannot be decoded raises the error for a damaged store.
 A named value that is replaced or removed leaves no copy in any file of the store:
 
 - Each named value, such as the ratings or the private state, is the only row of its own table. SQLite moves rows only
-  when it splits or merges the pages of a table with several rows, and does not clear the place that a row had before.
-  A single row stays on its table's first page, and its overflow pages hold nothing else.
+  when it splits or merges the pages of a table with several rows, and then leaves the old bytes of the row behind. A
+  single row stays on its table's first page, and its overflow pages hold nothing else.
 - `secure_delete` overwrites a replaced row and every page that becomes free with zeros.
-- The write-ahead log, which holds whole pages, is truncated after every change, also after one that failed. Temporary
+- The write-ahead log, which holds whole pages, is truncated after every change, even if the change failed. Temporary
   data stays in memory (`temp_store`).
 
 The catalogue is public, and the only table with several rows.
@@ -21,7 +21,6 @@ import fcntl
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,13 +29,17 @@ import numpy as np
 
 from hushrec import wire
 from hushrec.arrays import FloatArray, pack_arrays, unpack_arrays
+from hushrec.budget.accountants import ACCOUNTANTS
 from hushrec.budget.ledger import Ledger
+from hushrec.client import Client
 from hushrec.device.budgets import Budgets
 from hushrec.device.calls import not_joined
 from hushrec.errors import HushrecError, StorageError
 from hushrec.messages import Envelope, Offer
 from hushrec.models.predictor import Arrays
+from hushrec.protocols import PROTOCOLS
 from hushrec.protocols.parties import State
+from hushrec.protocols.shown import ShownReport
 from hushrec.signing import DeviceKey
 
 SCHEMA_VERSION = 3
@@ -46,10 +49,8 @@ NAMES = (  # of all named values
     "attempt_until", "budgets", "copied", "device", "enrolled", "given_up", "key", "last_list", "ledger", "next_key",
     "offer", "outbox", "over", "past_runs", "private_state", "public", "ratings", "server", "shown",
 )  # fmt: skip
-_CATALOGUE = (
-    "CREATE TABLE catalogue (position INTEGER PRIMARY KEY, id TEXT UNIQUE, title TEXT NOT NULL, attributes BLOB)"
-)
-
+_RATINGS = msgspec.json.Decoder(dict[str, float])
+_REPORTS = msgspec.msgpack.Decoder(list[tuple[bytes, bytes]])
 
 Value = TypeVar("Value")
 
@@ -59,27 +60,22 @@ def default_folder() -> Path:
     return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "hushrec"
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class ShownReport:
-    """A report that the device sent, and the arrays that its protocol stores to show it to the person."""
-
-    round_number: int
-    report: Any  # the message, as the protocol declares it
-    arrays: State
-    n_bytes: int  # size of the encoded report with its envelope, as sent
-
-
 class Store:
     """An open store. Only one process at a time can open it."""
 
     def __init__(self, folder: Path, *, create: bool = False) -> None:
         self.folder = folder
         self._path = folder / DATABASE
-        with self._reachable():
+        try:
             if create:
                 self._make()
             self._check()
             self._lock = (folder / "lock").open("w")
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            raise StorageError(
+                f"--store must be a folder that can be read and written, got {folder} ({reason}). Choose another."
+            ) from None
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -93,16 +89,6 @@ class Store:
 
     def __repr__(self) -> str:
         return "Store()"
-
-    @contextlib.contextmanager
-    def _reachable(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            reason = error.strerror or type(error).__name__
-            raise StorageError(
-                f"--store must be a folder that can be read and written, got {self.folder} ({reason}). Choose another."
-            ) from None
 
     def _make(self) -> None:
         if self._path.exists():
@@ -132,9 +118,7 @@ class Store:
             if new or version == 2:
                 with self.change():
                     self._make_tables()
-                    if new:
-                        self._rows(_CATALOGUE)
-                    else:
+                    if not new:
                         self._migrate()
                 version = SCHEMA_VERSION
             if version == 0:
@@ -155,6 +139,8 @@ class Store:
     def _make_tables(self) -> None:
         for name in NAMES:
             self._rows(f"CREATE TABLE kept_{name} (only INTEGER PRIMARY KEY CHECK (only = 1), value BLOB NOT NULL)")
+        columns = "position INTEGER PRIMARY KEY, id TEXT UNIQUE, title TEXT NOT NULL, attributes BLOB"
+        self._rows(f"CREATE TABLE IF NOT EXISTS catalogue ({columns})")  # schema version 2 has the same table
         self._rows(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
     def _migrate(self) -> None:
@@ -171,7 +157,6 @@ class Store:
         self._lock.close()
 
     def _rows(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
-        """Return all rows of a query; raise `StorageError` if the database fails."""
         try:
             return self._database.execute(query, values).fetchall()
         except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter from decoding SQLite's own error message
@@ -188,17 +173,20 @@ class Store:
 
     @contextlib.contextmanager
     def intact(self, what: str) -> Iterator[None]:
-        """Raise the error of `damaged` if the `with` block cannot decode a stored value; `what` names the value."""
+        """Return a context manager that raises `damaged(what)` if its block cannot decode a stored value."""
         try:
             yield
         except StorageError:
             raise
-        except (HushrecError, msgspec.MsgspecError, ValueError, TypeError, KeyError, AttributeError):
+        except (HushrecError, msgspec.MsgspecError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
             raise self.damaged(what) from None
 
     @contextlib.contextmanager
     def change(self, *, durable: bool = True) -> Iterator[None]:
-        """Run all writes of the block in one transaction. With `durable=False` a crash may undo the transaction."""
+        """Return a context manager that makes all writes of its block one transaction.
+
+        With `durable=False`, a crash of the machine may undo the transaction.
+        """
         try:
             self._rows(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
             self._rows("BEGIN IMMEDIATE")
@@ -215,7 +203,7 @@ class Store:
     def _scrub(self) -> None:
         """Truncate the write-ahead log, so that no byte of a replaced value stays in it; call after a transaction only.
 
-        A database error is ignored, because the transaction has ended already; the next change truncates the log.
+        Ignore a database error, because the transaction has ended already; the next change truncates the log.
         """
         with contextlib.suppress(StorageError):
             self._rows("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -233,9 +221,7 @@ class Store:
             return bytes(rows[0][0]) if rows else None
 
     def get_json(self, name: str) -> Any:
-        value = self.get(name)
-        with self.intact(name):
-            return None if value is None else msgspec.json.decode(value)
+        return self._decoded(name, name, msgspec.json.decode)
 
     def put(self, name: str, value: bytes) -> None:
         """Store a value under one of `NAMES`; call only inside `change`."""
@@ -250,22 +236,36 @@ class Store:
             self._write(f"DELETE FROM kept_{name}")
 
     def required(self, name: str) -> bytes:
-        """Return the bytes of a named value; if the store does not have it, raise the error for a device not joined."""
+        """Return a named value; raise the error that `calls.not_joined` returns if the store does not have it."""
         value = self.get(name)
         if value is None:
             raise not_joined()
         return value
 
     def budgets(self) -> Budgets:
-        value = self.required("budgets")
+        record = self._record("budgets")
         with self.intact("budgets"):
-            return Budgets(**msgspec.json.decode(value))
+            return Budgets.from_record(record)
 
     def ledger(self) -> Ledger:
-        value = self.required("ledger")
-        with self.intact("the ledger"):
+        return Ledger.from_record(self._record("ledger"))
+
+    def _record(self, name: str) -> Any:
+        """Return the stored record called `name`, which is "budgets" or "ledger".
+
+        Raise `StorageError` if it has a unit of a plug-in that is not installed.
+        """
+        value = self.required(name)
+        with self.intact(name):
             record = msgspec.json.decode(value)
-        return Ledger.from_record(record)
+        parts = [record.get(part) for part in ("limits", "totals")] if isinstance(record, dict) else []
+        missing = {unit for part in parts if isinstance(part, dict) for unit in part} - ACCOUNTANTS.keys()
+        if missing:
+            raise self._not_installed(f"the plug-in of unit {min(missing)}")
+        return record
+
+    def _not_installed(self, what: str) -> StorageError:
+        return StorageError(f"the store in {self.folder} needs {what}, which is not installed. Install its package.")
 
     def _decoded(self, name: str, what: str, decode: Callable[[bytes], Value]) -> Value | None:
         value = self.get(name)
@@ -273,6 +273,9 @@ class Store:
             return None if value is None else decode(value)
 
     def offer(self) -> Offer | None:
+        name = self._decoded("offer", "the offer", lambda value: str(msgspec.msgpack.decode(value)["protocol"]))
+        if name is not None and name not in PROTOCOLS:
+            raise self._not_installed(f"protocol {name}")
         return self._decoded("offer", "the offer", lambda value: wire.decode(value, Offer))
 
     def key(self, name: str = "key") -> DeviceKey | None:
@@ -288,12 +291,14 @@ class Store:
         with self.intact("the private state"):
             return unpack_arrays(packed)
 
-    def put_private_state(self, state: State) -> None:
-        self.put("private_state", pack_arrays(state))
+    def put_client(self, client: Client) -> None:
+        """Store a client's ledger and private state; call only inside `change`."""
+        self.put_json("ledger", client.ledger.to_record())
+        self.put("private_state", pack_arrays(client.private_state()))
 
     def public(self) -> Arrays | None:
         """Return the arrays of the latest public table by name, or None if this device has none."""
-        arrays = self._decoded("public", "item vectors", _finite_arrays)
+        arrays = self._decoded("public", "the public table", _finite_arrays)
         return None if arrays is None else {name: array.astype(np.float64) for name, array in arrays.items()}
 
     def put_public(self, arrays: Arrays) -> None:
@@ -310,20 +315,15 @@ class Store:
         return found
 
     def put_shown(self, body: bytes, arrays: State, most: int) -> None:
-        """Store an encoded report with its arrays, and discard all but the last `most` reports."""
-        with self.intact("the last reports"):
-            earlier = self._packed_reports()
-        self.put("shown", msgspec.msgpack.encode([*earlier, (body, pack_arrays(arrays))][-most:]))
+        """Store an encoded report with private arrays that explain it; discard all but the last `most` reports."""
+        self.put("shown", msgspec.msgpack.encode([*self._packed_reports(), (body, pack_arrays(arrays))][-most:]))
 
     def _packed_reports(self) -> list[tuple[bytes, bytes]]:
-        packed = self.get("shown")
-        return [] if packed is None else msgspec.msgpack.decode(packed, type=list[tuple[bytes, bytes]])
+        return self._decoded("shown", "the last reports", _REPORTS.decode) or []
 
     def ratings(self) -> dict[str, float]:
         """Return this person's ratings by item id, in the order of ids."""
-        packed = self.get("ratings")
-        with self.intact("a rating"):
-            return {} if packed is None else msgspec.json.decode(packed, type=dict[str, float])
+        return self._decoded("ratings", "a rating", _RATINGS.decode) or {}
 
     def put_ratings(self, values: dict[str, float]) -> None:
         """Add ratings, or replace earlier ratings of the same items; call only inside `change`."""
@@ -339,7 +339,7 @@ class Store:
     # Items -----------------------------------------------------------------------------------------------------
 
     def rated_items(self, n_items: int) -> dict[int, float]:
-        """Return the ratings of the first `n_items` items of the catalogue, by position."""
+        """Return the person's ratings of the first `n_items` items of the catalogue, by the item's position."""
         kept, rated = self.ratings(), "SELECT value FROM json_each(?)"
         query = f"SELECT position, id FROM catalogue WHERE id IN ({rated}) AND position < ? ORDER BY position"
         rows = self._rows(query, (msgspec.json.encode([*kept]).decode(), n_items))
@@ -349,7 +349,7 @@ class Store:
         return int(self._rows("SELECT count(*) FROM catalogue")[0][0])
 
     def item_at(self, position: int) -> tuple[str, str]:
-        """Return (id, title) of the item at a position."""
+        """Return (id, title) of the item at a position in the catalogue."""
         rows = self._rows("SELECT id, title FROM catalogue WHERE position = ?", (position,))
         if not rows:
             raise self.damaged("an item of the catalogue")
@@ -357,11 +357,11 @@ class Store:
         return found
 
     def catalogue(self) -> list[tuple[str, str]]:
-        """Return (id, title) of all items, in the order of positions."""
+        """Return (id, title) of all items, in the order of the catalogue."""
         return self._rows("SELECT id, title FROM catalogue ORDER BY position")
 
     def append_items(self, first: int, ids: list[str], titles: list[str], attributes: FloatArray | None = None) -> None:
-        """Append catalogue items from position `first` on; `attributes`, if the model uses any, has a row for each."""
+        """Append items to the catalogue from position `first` on; `attributes`, if any, has a row for each item."""
         columns = [None] * len(ids) if attributes is None else [row.tobytes() for row in attributes.astype("<f4")]
         for position, entry in enumerate(zip(ids, titles, columns, strict=True), first):
             self._write("INSERT INTO catalogue VALUES (?, ?, ?, ?)", (position, *entry))
@@ -381,7 +381,7 @@ class Store:
 def erase(folder: Path) -> None:
     """Overwrite and remove a store's files, and remove its folder unless it holds other files.
 
-    This does not reach backups, or old disk blocks that the file system kept.
+    Backups, and old disk blocks that the file system has not overwritten, may still hold copies of the data.
     """
     Store(folder).close()  # raises if the folder is not a store or is in use
     for path in (folder / name for name in FILES):

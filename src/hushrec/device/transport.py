@@ -23,9 +23,9 @@ from hushrec.wire import MEDIA_TYPE
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 CONNECT_SECONDS = 10.0  # timeout for a connection
 SILENT_SECONDS = 20.0  # timeout for a reply, beyond the wait that the server was asked for
-PATIENCE_SECONDS = 30.0  # no retry begins later than this
+PATIENCE_SECONDS = 30.0  # for which a failed request is retried
 FIRST_DELAY, LONGEST_DELAY = 0.2, 5.0  # seconds between retries; short enough to reconnect within one round
-LONGEST_ASKED = 20.0  # the longest Retry-After that is honoured, in seconds
+LONGEST_ASKED = 20.0  # seconds; a longer Retry-After of the server counts as this
 KEEP_ALIVE_SECONDS = 100.0  # usually lasts from one round to the next; shorter than the server's timeout
 LONGEST_REPLY = 600.0  # seconds to receive a whole reply
 _NUMBER = re.compile(r"[0-9]{1,9}")
@@ -33,7 +33,10 @@ _ERRNO = re.compile(r"^\[[^]]*\] *")
 
 
 def check_address(server: str, *, insecure: bool = False) -> str:
-    """Return the server's address without a path; refuse plain HTTP to another machine unless `insecure` is set."""
+    """Return the server's address without a final slash; raise `ParameterError` if it is invalid.
+
+    Plain HTTP to another machine is valid only with `insecure`.
+    """
     parts = urlsplit(server)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query:
         raise ParameterError("server must be an address of the form https://HOST:PORT. Correct the address.")
@@ -46,8 +49,8 @@ def check_address(server: str, *, insecure: bool = False) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def tls_context(ca: Path | None) -> ssl.SSLContext:
-    """Return a TLS context that trusts the system's certificate authorities, or only the given certificate."""
+def tls_context(ca: str | Path | None) -> ssl.SSLContext:
+    """Return a TLS context that trusts the certificates in the file `ca` only, or the system's authorities if None."""
     try:
         return ssl.create_default_context(cafile=ca)
     except (OSError, ssl.SSLError):
@@ -55,9 +58,10 @@ def tls_context(ca: Path | None) -> ssl.SSLContext:
 
 
 class _Attempts:
-    """The retry policy: random delays, whose mean doubles up to `LONGEST_DELAY`, until a deadline.
+    """The delays between the retries of one request: random, with a mean that doubles up to `LONGEST_DELAY`.
 
-    A delay is at least the server's Retry-After, of which at most `LONGEST_ASKED` seconds count.
+    A delay is not shorter than the server's Retry-After, of which at most `LONGEST_ASKED` seconds count. No retry is
+    later than `patience` seconds after this object was made.
     """
 
     def __init__(self, patience: float) -> None:
@@ -65,7 +69,7 @@ class _Attempts:
         self._delay = FIRST_DELAY
 
     def next_delay(self, asked: int | None = None) -> float | None:
-        """Return the seconds until the next retry, or None to give up; `asked` is the server's Retry-After."""
+        """Return the seconds until the next retry; None if no time is left. `asked` is the server's Retry-After."""
         delay = self._delay * (0.5 + secrets.randbelow(1000) / 1000)
         self._delay = min(2 * self._delay, LONGEST_DELAY)
         delay = max(delay, min(asked or 0, LONGEST_ASKED))
@@ -79,8 +83,8 @@ class Stopped(Exception):
 class BlockingDriver:
     """A driver that runs the jobs of one device over HTTP, one request at a time.
 
-    A failed request is retried for `patience` seconds; with 0 it is tried once. `lock` is held while a job uses the
-    store, and released during requests.
+    A failed request is retried for `patience` seconds; 0 means no retry. `lock` is held while a job uses the store, and
+    released during requests.
     """
 
     def __init__(
@@ -92,9 +96,9 @@ class BlockingDriver:
         lock: contextlib.AbstractContextManager[object] | None = None,
     ) -> None:
         self.session = session
-        self._http = http
+        self.http = http
         self._patience = patience
-        self._lock = contextlib.nullcontext() if lock is None else lock
+        self._lock = lock or contextlib.nullcontext()
 
     def run(self, job: Job, *, stopped: Callable[[], bool] = lambda: False) -> Any:
         """Run a job and return its result; raise `Stopped` if `stopped` returns true between two requests."""
@@ -114,9 +118,8 @@ class BlockingDriver:
         """Return the server's reply; retry after connection failures and temporary refusals."""
         attempts = _Attempts(0 if call.optional else self._patience)
         while True:
-            failure = None
             try:
-                with self._http.stream(**self._request(call)) as response:
+                with self.http.stream(**self._request(call)) as response:
                     reply = self._reply(response, call.largest)
                 if not reply.is_temporary:
                     return reply
@@ -128,7 +131,7 @@ class BlockingDriver:
             except httpx.TransportError as error:
                 failure = _failure(error, self._timeout(call))
             except RuntimeError:
-                if self._http.is_closed:  # by another thread, because the device was closed
+                if self.http.is_closed:  # by another thread, because the device was closed
                     raise Stopped from None
                 raise
             delay = attempts.next_delay(failure.retry_after)
@@ -139,7 +142,7 @@ class BlockingDriver:
             time.sleep(delay)
 
     def _request(self, call: Call) -> dict[str, Any]:
-        """Return the arguments of `httpx.Client.stream` for a call; a retry has a new signature and the same body."""
+        """Return the arguments of `httpx.Client.stream`. Every try of a call has a new signature and the same body."""
         request = call.request
         headers = {"Accept": MEDIA_TYPE, "Accept-Encoding": "identity"}  # no decompression bombs
         if request.body:
@@ -150,7 +153,7 @@ class BlockingDriver:
         return sent | {"timeout": self._timeout(call)}
 
     def _timeout(self, call: Call) -> httpx.Timeout:
-        limits = self._http.timeout.as_dict()
+        limits = self.http.timeout.as_dict()
         return httpx.Timeout(**{**limits, "read": (limits["read"] or 0.0) + call.wait})
 
     def _reply(self, response: httpx.Response, largest: int) -> Reply:
@@ -187,10 +190,9 @@ def _read(response: httpx.Response, largest: int) -> bytes:
 
 
 def open_http(address: str, context: ssl.SSLContext, *, seconds: float) -> httpx.Client:
-    """Return an HTTP client for a server; the environment's proxies are used for https only.
+    """Return an HTTP client for a server, which uses the environment's proxies for https only.
 
-    A request fails if nothing arrives for `seconds`, or if connecting takes longer than the smaller of `seconds` and
-    `CONNECT_SECONDS`.
+    A request fails if nothing arrives for `seconds`, or if connecting takes longer than `seconds` or `CONNECT_SECONDS`.
     """
     kept = httpx.Limits(keepalive_expiry=KEEP_ALIVE_SECONDS)
     encrypted = address.startswith("https:")
@@ -206,7 +208,7 @@ _WRONG_NAME = (
     "certificate-name",
     "the server's certificate is for another host name. Use the address in the certificate, or ask the operator.",
 )
-_CERTIFICATE_REASONS = {  # by OpenSSL's verify codes
+_CERTIFICATE_REASONS = {  # code and message of the error, by OpenSSL's code of the failed check
     9: ("certificate-early", "the server's certificate is not valid yet. Check this device's clock."),
     10: (
         "certificate-expired",
@@ -227,7 +229,7 @@ def _certificate_error(error: BaseException | None) -> ssl.SSLCertVerificationEr
 
 
 def _failure(error: httpx.TransportError, limits: httpx.Timeout) -> ConnectionFailed:
-    """Return the error to raise when the retries are used up; raise at once if the certificate is refused."""
+    """Return the error to raise if no retry succeeds. If the certificate is refused, raise the error at once."""
     if isinstance(error, httpx.ConnectTimeout):
         return ConnectionFailed(f"the server could not be reached within {limits.connect:g} s. Check its address.")
     if isinstance(error, httpx.TimeoutException):

@@ -15,20 +15,23 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from hushrec.device.budgets import Budgets
+from hushrec.device.calls import not_joined
 from hushrec.device.device import Device
-from hushrec.device.inference import SHOWN, Attack, Reading, describe
+from hushrec.device.inference import SHOWN, Attack, describe
 from hushrec.device.participation import Participation
 from hushrec.errors import HushrecError
+from hushrec.json_values import to_json
 from hushrec.messages import Offer
-from hushrec.offers import expectation, personal_options, protocol_of
+from hushrec.offers import expectation, protocol_of
 from hushrec.pages import HEADERS, add_page
 from hushrec.protocols import find_protocol
+from hushrec.protocols.shown import Reading
 
 TOKEN_HEADER = "hushrec-token"
 ERASED = "Everything is erased."
 MOST_FOUND = 12  # search results per request
 MOST_REASONS = 2
-USUAL_RATINGS = 20  # for the explanation of the privacy levels, if the person has not rated yet
+USUAL_RATINGS = 20  # number of ratings to assume when explaining privacy levels to a person without ratings
 
 
 class _Body(BaseModel):
@@ -43,20 +46,20 @@ class Rating(_Body):
 
 
 class Place(_Body):
-    """The address of a server, and the certificate file to trust."""
+    """The address of a server, and the path of the certificate file to trust, if any."""
 
     server: Annotated[str, Field(max_length=300)]
     ca: Annotated[str | None, Field(max_length=1000)] = None
 
 
 class Look(Place):
-    """A server whose offer the page shows, with what the server can learn at each privacy level."""
+    """A request to show a server's offer, and what the server could learn at each privacy level."""
 
     own: Annotated[str | None, Field(max_length=40)] = None  # a further level to explain, as the person typed it
 
 
 class Joining(Place):
-    """A server to join, with an invitation and a privacy level."""
+    """A server to join, with an invitation code and the privacy level that the person chose, if any."""
 
     invitation: Annotated[str | None, Field(max_length=100)] = None
     level: float | None = None
@@ -75,7 +78,7 @@ class NewLevel(_Body):
 
 
 class Consent(_Body):
-    """The person's consent to further rounds or a next run; `raise_to` is the ledger's new limit, if it must rise."""
+    """The person's consent to take part in further rounds; `raise_to` is their new limit for all runs, if any."""
 
     raise_to: float | None = None
 
@@ -95,28 +98,24 @@ class Page:
     def state(self) -> dict[str, Any]:
         """Return the device's status, the data for the page's header and ledger, and two counters.
 
-        `changes` counts what the person changed, such as ratings. `reported` counts the device's reports since the page
-        was opened, and the end of the run as one more. The page reloads its lists when one of them has changed.
+        `changes` counts the person's changes, such as new ratings. `reported` counts the device's reports since this
+        object was made, plus 1 if the run is over. The page reloads its lists when a counter has changed.
         """
-        device, part, status, statement = self.device, self.participation, self.device.status(), self.device.budget()
-        has_own_epsilon = device.offer is not None and _takes_own_budget(device.offer)
+        device, part, status = self.device, self.participation, self.device.status()
         return {
             **vars(status),
             "changes": self._changes,
             "reported": part.reported + status.is_over,  # the end of the run brings a last public table
-            "part": {"on": part.is_on, "code": part.code, "words": part.words},
-            "form": device.budgets.form_values().tolist(),
-            "ledger": statement,
-            "epsilon_p": device.budgets.epsilon_p,
-            "level": device.budgets.epsilon if has_own_epsilon else device.budgets.epsilon_i,
-            "can_change_level": statement.get("permanent_draws", 0) == 0,
+            "part": {"on": part.is_on, "code": part.code, "words": part.words, "needed": to_json(part.needed)},
+            "form": device.budgets.mapping.form_values().tolist(),
+            "ledger": to_json(device.budget()),
             "has_learned": device.has_learned,
         }
 
     def search(
         self, text: Annotated[str, Query(max_length=200)] = "", first: Annotated[int, Query(ge=0, le=10**7)] = 0
     ) -> dict[str, Any]:
-        """Return search results from number `first` on, with the person's ratings, and the number of all results."""
+        """Return search results with the person's ratings, and the number of all results; skip the first `first`."""
         found, rated = self.device.search(text, count=MOST_FOUND, first=first), self.device.ratings()
         items = [{"item": item, "title": title, "rating": rated.get(item)} for item, title in found.items]
         return {"count": found.count, "items": items}
@@ -161,9 +160,7 @@ class Page:
     def join(self, joining: Joining) -> None:
         """Set the privacy level, if one was chosen, and join the server."""
         if joining.level is not None:
-            offer = self.device.look_at(joining.server, ca=joining.ca or None)
-            if _takes_own_budget(offer) or joining.level != self.device.budgets.epsilon_i:
-                self._set_level(joining.level, offer)
+            self._set_level(joining.level, self.device.look_at(joining.server, ca=joining.ca or None))
         self.device.join(joining.server, invitation=joining.invitation or None, ca=joining.ca or None)
         self._changes += 1
 
@@ -171,37 +168,43 @@ class Page:
         self.participation.start() if choice.on else self.participation.stop()
 
     def levels(self, own: Annotated[str | None, Query(max_length=40)] = None) -> dict[str, Any]:
-        """Return what a server can learn at each privacy level of the run, and at `own`, a level that was typed."""
+        """Return what the server can learn at each privacy level of the run, and at the level that the person typed."""
         if self.device.offer is None:
             return {"levels": []}
         return _explain(self.device.offer, self.device.budgets, self.device.status().n_known, own)
 
     def change_level(self, new: NewLevel) -> None:
+        if self.device.offer is None:
+            raise not_joined()
         self._set_level(new.level, self.device.offer)
 
-    def _set_level(self, level: float, offer: Offer | None) -> None:
-        """Set the privacy level: the most ε of a run if `offer` is of a masked run, otherwise `epsilon_i` of `sdcf`.
+    def _set_level(self, level: float, offer: Offer) -> None:
+        """Set the person's privacy level in the run of this offer.
 
-        `offer` is None before joining. Before `epsilon_i` is set, the device stops taking part. Under `masked` it goes
-        on, because the server could see from a pause that the level has changed.
+        If the protocol has `pauses_for_level`, as `sdcf` does, the device stops taking part before the change: an open
+        round could still draw permanent bits at the old level. `masked` does not pause, because the server could see
+        from the pause that the level has changed.
         """
-        budgets = self.device.budgets
-        if offer is not None and _takes_own_budget(offer):
-            self.device.choose_epsilon(budgets.protocol_for(offer).read_level(level, offer.terms))
-        else:
+        protocol = self.device.budgets.protocol_for(offer)
+        options = protocol.options_at(level, offer.terms)
+        if level in (one.level for one in protocol.privacy_levels(offer.terms, USUAL_RATINGS) if one.in_use):
+            return
+        if protocol.pauses_for_level:
             self.participation.stop()
-            self.device.choose_budget(budgets.selecting().read_level(level, None))
+        self.device.choose(offer.protocol, **options)
         self._changes += 1
 
-    def allow_draw(self) -> None:
-        """Raise the ledger's limit by the cost of one draw of permanent bits (`sdcf`)."""
-        self.participation.stop()
-        self.device.raise_budget(self.device.budget()["limit"] + self.device.budgets.epsilon_p)
+    def allow(self, consent: Consent) -> None:
+        """Raise the limit for all runs together, if the person agreed to this, and take part again."""
+        if consent.raise_to is not None:
+            self.device.raise_budget(consent.raise_to)
+        self.participation.start()
 
     def look_next(self) -> dict[str, Any]:
         """Return the offer of further rounds or a next run.
 
-        `raise_to` is the ε to which the person must first raise the limit of all runs; None if the limit is enough.
+        `raise_to` is the ε to which the person must first raise the limit for all runs together; None if the present
+        limit is enough.
         """
         (offer, needed), accepted = self.device.look_next(), self.device.offer
         assert accepted is not None
@@ -209,11 +212,14 @@ class Page:
             "is_next_run": offer.run_id != accepted.run_id,
             "rounds": offer.terms.max_rounds,
             "asks": protocol_of(offer).asks(offer.terms),
-            "raise_to": needed,
+            "raise_to": to_json(needed),
         }
 
     def follow(self, consent: Consent) -> None:
-        """Raise the limit if the person agreed to a new one, accept the further rounds or next run, and take part."""
+        """Accept the further rounds or next run that the server offers, and take part.
+
+        If the person agreed to a higher limit for all runs together (`raise_to`), raise the limit first.
+        """
         if consent.raise_to is not None:
             self.device.raise_budget(consent.raise_to)
         self.device.follow()
@@ -221,9 +227,10 @@ class Page:
         self.participation.start()
 
     def sent(self) -> dict[str, Any]:
-        """Return what the last report reveals: sentences in `table`, or under `sdcf` the results of attacks in `last`.
+        """Return what the last report reveals, as a dict with `table` and `last`; both are None if no report is stored.
 
-        Both are None if no report is stored. Attacks are slow: they run once for each round, without the device's lock.
+        Under the gradient protocols, `last` has the results of attacks (`describe`), which are slow: they run once for
+        each round, without the device's lock. Under other protocols, `table` has sentences.
         """
         sent, offer, budgets = self.device.sent(), self.device.offer, self.device.budgets
         if sent is None or offer is None:
@@ -234,7 +241,7 @@ class Page:
             return {"last": None, "table": words}
         with self._attacking:
             if self._read is None or self._read[0] != last.round_number:
-                given = budgets.to_unit(np.union1d(budgets.form_values(), list(sent.rated.values())))
+                given = budgets.mapping.to_unit(np.union1d(budgets.mapping.form_values(), list(sent.rated.values())))
                 self._read = last.round_number, self._attack(offer.terms, protocol, sent.reports, given)
             reading = self._read[1]
         return {"last": describe(self.device, sent, reading)}
@@ -245,22 +252,19 @@ class Page:
         self.is_forgotten = True
 
 
-def _takes_own_budget(offer: Offer) -> bool:
-    return "own_epsilon" in personal_options(offer.protocol, offer.model)
-
-
 def _explain(offer: Offer, budgets: Budgets, n_rated: int, own: str | None) -> dict[str, Any]:
     known = find_protocol(offer.protocol).knowledge
     words = {"can": known.can, "risk": known.risk, "choice": known.choice, "expectation": expectation(offer)}
-    levels = budgets.protocol_for(offer).privacy_levels(offer.terms, n_rated, own)
-    return {"levels": levels, "takes_own": _takes_own_budget(offer), **words}
+    protocol = budgets.protocol_for(offer)
+    levels = [to_json(vars(level)) for level in protocol.privacy_levels(offer.terms, n_rated, own)]
+    return {"levels": levels, "takes_own": protocol.takes_own_level, **words}
 
 
 def make_ui(page: Page, *, token: str, hosts: set[str]) -> FastAPI:
-    """Return the application of the page.
+    """Return the web application of the page.
 
-    It refuses a request with a Host header that is not in `hosts`, the accepted names with their ports, and a request
-    to the API without `token`, which is part of the printed address.
+    It refuses a request with a Host header that is not in `hosts` (names with ports), a request from another origin,
+    and a request to the API without `token`, which is part of the address that `hushrec device ui` prints.
     """
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     add_page(app, "device")
@@ -277,7 +281,7 @@ def make_ui(page: Page, *, token: str, hosts: set[str]) -> FastAPI:
     app.post("/api/join", status_code=204)(page.join)
     app.post("/api/part", status_code=204)(page.take_part)
     app.post("/api/level", status_code=204)(page.change_level)
-    app.post("/api/allow-draw", status_code=204)(page.allow_draw)
+    app.post("/api/allow", status_code=204)(page.allow)
     app.post("/api/next", status_code=204)(page.follow)
     app.post("/api/forget", status_code=204)(page.forget)
 

@@ -39,39 +39,38 @@ class Engine(Protocol):
         """Return the predictor made from the state after the latest round; later rounds do not change it."""
 
     def predictor_from(self, arrays: Arrays) -> Predictor:
-        """Return the predictor from the arrays of `Predictor.arrays`; raise `ValueError` if their shapes are wrong."""
+        """Rebuild a predictor from what its method `arrays` returned; raise `ValueError` if a shape is wrong."""
 
     def losses(self) -> dict[str, FloatArray]:
-        """Return the privacy losses that were measured during the run, an array `(n_users,)` by the name of each loss.
+        """Return the privacy losses that were measured during the run, by name; each is an array `(n_users,)`.
 
         Gradient protocols measure `value_rho`, the ρ (zCDP) of the gradient values. Protocol `masked` measures nothing.
         """
 
     def bytes_per_client_round(self) -> float:
-        """Return the mean size in bytes of what one device sends in a round, at 4 bytes per index and per number."""
+        """Return the mean size in bytes of what one device sends in a round, at 4 bytes per index and per number.
+
+        Under `masked`, engine `reference` counts the reports of all phases, and the other engines the table alone.
+        """
 
     def failure(self, round_number: int) -> Diverged:
-        """Return the error to raise if training fails in this round, by a refused message or a non-finite metric."""
+        """Return the error to raise if a message is refused in this round, or a metric is not finite after it."""
 
     def state(self) -> State:
         """Return everything that later rounds depend on, as arrays by name, for a checkpoint."""
 
     def restore(self, state: State) -> None:
-        """Continue from a state that `state` returned, bit-identically to a run without interruption."""
+        """Continue from a state that `state` returned.
+
+        Later results equal the results of an uninterrupted run, bit for bit on a CPU. On a GPU they may differ by
+        rounding, because a GPU adds some numbers in a varying order.
+        """
 
 
 def make_engine(name: str, problem: AnyProblem, *, remark: Remark | None = None) -> Engine:
     """Return a new engine for the problem; raise `ParameterError` if its protocol has no engine called `name`."""
     with np.errstate(over="ignore", invalid="ignore"):  # the first round refuses numbers that overflow here
         return find_protocol(problem.protocol(0).name).engine(name)(problem, remark=remark)  # type: ignore[no-any-return]
-
-
-def train_all_rounds(name: str, problem: AnyProblem) -> Engine:
-    """Make the engine called `name`, run all rounds of the problem's terms, and return the engine."""
-    engine = make_engine(name, problem)
-    while engine.round_number < problem.terms.max_rounds:
-        run_round(engine)
-    return engine
 
 
 def check_rounds_left(engine: Engine) -> None:

@@ -1,4 +1,4 @@
-"""The base class of engines for gradient protocols, and numbers of each user that engines `cpu` and `gpu` need."""
+"""The base class of engines for gradient protocols, and the selection parameters of all users, as arrays."""
 
 from abc import ABC, abstractmethod
 from typing import TypeAlias
@@ -34,7 +34,10 @@ class GradientEngine(ABC):
     @property
     @abstractmethod
     def item_vectors(self) -> FloatArray:
-        """The item vectors V, `(n_items + n_side_rows, item_width)`; model `fm` has side rows, for item attributes."""
+        """The item vectors V, `(n_items + n_side_rows, item_width)`.
+
+        Only model `fm` has side rows: one for each item attribute, and one for the constant.
+        """
 
     @property
     @abstractmethod
@@ -52,10 +55,10 @@ class GradientEngine(ABC):
         return self._predictions.predictor(self.user_vectors, self.item_vectors)
 
     def predictor_from(self, arrays: Arrays) -> VectorPredictor:
-        return self._predictions.predictor_from(arrays)
+        return self.problem.protocol(0).predictor_from(self.problem, arrays)
 
     def losses(self) -> dict[str, FloatArray]:
-        """Return the array of `value_rho` under that name; a loss that has overflowed or is not a number is ∞."""
+        """Return a dict with one entry, `value_rho`; a loss that has overflowed or is not a number is ∞."""
         with np.errstate(over="ignore", invalid="ignore"):
             return {"value_rho": np.nan_to_num(self.value_rho(), nan=np.inf, posinf=np.inf)}
 
@@ -64,7 +67,7 @@ class GradientEngine(ABC):
 
 
 def selection_probabilities(problem: GradientProblem) -> SelectionProbabilities[FloatArray] | None:
-    """Return all users' selection probabilities, 0 for those who take no part; None in a protocol without selection."""
+    """Return all users' selection probabilities, 0 for users who take no part; None in a protocol without selection."""
     z = problem.terms.reports_per_client
     if z is None:
         return None
@@ -77,17 +80,17 @@ def selection_probabilities(problem: GradientProblem) -> SelectionProbabilities[
     return SelectionProbabilities(**everybody)
 
 
-def fake_ranges(problem: GradientProblem) -> FloatArray:
-    """Return every user's ε_g, which limits fake errors, `(n_users,)`; ∞ (no fake errors) for model `bpr`."""
+def user_epsilon_g(problem: GradientProblem) -> FloatArray:
+    """Return ε_g of every user, `(n_users,)`: the larger it is, the closer to 0 are the user's fake errors.
+
+    It is ∞ for model `bpr`, which has no fake errors.
+    """
     pairs = problem.model.learns_from_pairs
     own = [np.inf if pairs else protocol.checked_epsilon_g() for protocol in problem.protocols]
     return np.resize(np.array(own, np.float64), problem.n_users)
 
 
 def profile_caps(problem: GradientProblem) -> IntArray:
-    """Return how many rated items each user's permanent bits are drawn from at most, `(n_users,)`.
-
-    This is the user's profile cap, or `n_items` without a cap.
-    """
+    """Return each user's profile cap, `(n_users,)`; `n_items` for a user without one."""
     caps = [None if protocol.selection is None else protocol.selection.profile_cap for protocol in problem.protocols]
     return np.resize([problem.n_items if cap is None else cap for cap in caps], problem.n_users)

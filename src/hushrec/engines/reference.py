@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Set
-from typing import Any
 
 import numpy as np
 
@@ -21,19 +20,16 @@ from hushrec.simulation.training_problem import AnyProblem
 
 
 class ReferenceEngine:
-    """An engine that runs the real code of all devices and the server, and passes every message between them.
+    """An engine that runs the code of real devices and of the server, and passes every message between them."""
 
-    With `record_draws`, `recorded_draws` has a dictionary for each round, with the random draws of each user.
-    """
-
-    def __init__(self, problem: AnyProblem, *, record_draws: bool = False, remark: Remark | None = None) -> None:
+    def __init__(self, problem: AnyProblem, *, remark: Remark | None = None) -> None:
         self.problem = problem
+        self._protocol: ConfiguredProtocol = problem.protocol(0)
         self.clients = {int(user): make_client(problem, int(user)) for user in problem.active_users}
-        side = problem.protocol(0).make_server(problem.terms, problem.model, problem.seed)
+        side = self._protocol.make_server(problem.terms, problem.model, problem.seed)
         side.sign_as(SIMULATED_RUN, simulated_secret(problem.seed))
         self.server = Server(side, self.clients)
-        self.absent = self._absent_users  # address → users who do not report in that phase; tests replace it
-        self.recorded_draws: list[dict[int, Any]] | None = [] if record_draws else None
+        self.absent = self._absent_users  # returns the users who do not report in a phase; tests replace it
         self._bytes_sent = 0
 
     @property
@@ -49,8 +45,6 @@ class ReferenceEngine:
             self.server.close_phase()
         for client in self.clients.values():
             client.rest()
-        if self.recorded_draws is not None:
-            self.recorded_draws.append({user: client._private_draws for user, client in self.clients.items()})
 
     def _ask(self, user: int) -> None:
         """Deliver the open phase's message to one device, and the device's report to the server."""
@@ -102,11 +96,6 @@ class ReferenceEngine:
             client.restore_private_state({name: rows[row] for name, rows in _part(state, "client_").items()})
         self.server.restore(_part(state, "server_"))
         self._bytes_sent = int(state["bytes_sent"])
-
-    @property
-    def _protocol(self) -> ConfiguredProtocol:
-        protocol: ConfiguredProtocol = self.problem.protocol(0)
-        return protocol
 
 
 def _part(state: State, prefix: str) -> State:

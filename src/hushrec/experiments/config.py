@@ -104,7 +104,7 @@ class Plan:
 
 
 def read_experiment(path: str | Path) -> Experiment:
-    """Read and check an experiment file; raise `ParameterError` with the name of the first wrong key."""
+    """Read and check an experiment file; raise `ParameterError`, which names the first wrong key."""
     try:
         content = tomllib.loads(Path(path).read_text("utf-8"))
     except OSError as error:
@@ -115,35 +115,34 @@ def read_experiment(path: str | Path) -> Experiment:
         experiment = Experiment(**content)
     except ValidationError as error:
         raise ParameterError(f"{path}: {_first_problem(error)}") from None
-    for place, table in [("run", experiment.run), *((f"curves[{n}]", c) for n, c in enumerate(experiment.curves))]:
+    curves = {f"curves[{number}]": curve for number, curve in enumerate(experiment.curves)}
+    for name, table in {"run": experiment.run, **curves}.items():
         for key, value in table.items():
-            _check_value(f"{path}: ", f"{place}.{key}", key, value)
+            _check_value(f"{path}: {name}.{key}", key, value)
     return experiment
 
 
-def _kinds() -> dict[str, type]:
-    """Return the type of every key that the tables `[run]` and `[[curves]]` may have, except `groups`."""
-    options = [option for option in COMMON if option.name not in NOT_IN_A_FILE]
-    return {option.name: option.kind for option in (*options, *declared_options().values())} | OF_A_PLAN
+def _check_value(location: str, key: str, value: Any) -> None:
+    """Raise `ParameterError` unless `value`, or every entry if it is a list, has the type of `key`.
 
-
-def _check_value(file: str, place: str, key: str, value: Any) -> None:
-    """Check that a value, or every entry of a list of values, has the type of its key; `_groups` checks groups."""
-    kinds = _kinds()
+    The value of `groups` must be a list of tables. `location` is the name of the value in error messages.
+    """
     if key == "groups":
         if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value) or not value:
             raise ParameterError(
-                f"{file}{place} must be a list of tables with share, epsilon_i and epsilon_g, one for each group."
+                f"{location} must be a list of tables with share, epsilon_i and epsilon_g, one for each group."
             )
         return
+    options = [*(option for option in COMMON if option.name not in NOT_IN_A_FILE), *declared_options().values()]
+    kinds = {option.name: option.kind for option in options} | OF_A_PLAN
     if key not in kinds:
-        raise ParameterError(f"{file}{place} must be a known setting of a run, but is unknown. Correct or remove it.")
+        raise ParameterError(f"{location} must be a known setting of a run, but is unknown. Correct or remove it.")
     if value == []:
-        raise ParameterError(f"{file}{place} must not be an empty list. Give a value, or remove the key.")
+        raise ParameterError(f"{location} must not be an empty list. Give a value, or remove the key.")
     for entry in value if isinstance(value, list) else [value]:
         number = kinds[key] is float and isinstance(entry, int | float) and not isinstance(entry, bool)
         if not (type(entry) is kinds[key] or number) or entry != entry:  # only NaN differs from itself
-            raise ParameterError(f"{file}{place} must be {KINDS[kinds[key]]}, got {entry!r}.")
+            raise ParameterError(f"{location} must be {KINDS[kinds[key]]}, got {entry!r}.")
 
 
 def _first_problem(error: ValidationError) -> str:
@@ -157,7 +156,7 @@ def _first_problem(error: ValidationError) -> str:
 
 
 def make_plans(experiment: Experiment, *, n_splits: int | None = None) -> list[Plan]:
-    """Return the plans of all curves of the first split, then of the second, and so on, up to `n_splits` splits."""
+    """Return the plans of all curves on the first split, then on the second split, and so on, up to `n_splits`."""
     first = experiment.splits.first
     seeds = range(first, first + min(experiment.splits.count, n_splits or experiment.splits.count))
     curves = [
@@ -177,35 +176,36 @@ def _multiplied(table: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _plan(number: int, chosen: dict[str, Any], seed: int, validation: bool) -> Plan:
-    place = f"curves[{number}]"
+    location = f"curves[{number}]"
     if chosen.get("measure_every", 1) < 1:
-        raise ParameterError(f"{place}.measure_every must be at least 1, got {chosen['measure_every']}.")
+        raise ParameterError(f"{location}.measure_every must be at least 1, got {chosen['measure_every']}.")
     if not 0 < chosen.get("data_weight", 1) < math.inf:
-        raise ParameterError(f"{place}.data_weight must be positive and finite, got {chosen['data_weight']}.")
+        raise ParameterError(f"{location}.data_weight must be positive and finite, got {chosen['data_weight']}.")
     special = {name: chosen[name] for name in OF_A_PLAN if name in chosen}
     own = {name: value for name, value in chosen.items() if name not in (*OF_A_PLAN, "groups")}
     try:
         settings = Settings(**own, split_seed=seed, seed=seed)
     except ParameterError as error:
-        raise ParameterError(f"{place}: {error}") from None
-    return Plan(settings, number, groups=_groups(place, settings, chosen), validation=validation, **special)
+        raise ParameterError(f"{location}: {error}") from None
+    return Plan(settings, number, groups=_groups(location, settings, chosen), validation=validation, **special)
 
 
-def _groups(place: str, settings: Settings, chosen: dict[str, Any]) -> tuple[GroupTable, ...]:
+def _groups(location: str, settings: Settings, chosen: dict[str, Any]) -> tuple[GroupTable, ...]:
     """Return the groups of people that a curve (one setting of an experiment) defines, or () if it defines none.
 
-    All people of a group have the same budgets. Raise `ParameterError` if protocol and model do not take both epsilon_i
-    and epsilon_g, or if the curve sets epsilon_i, epsilon_g, epsilon_p or profile_cap outside its groups.
+    All people of a group have the same budgets. Raise `ParameterError` if protocol and model do not have both options
+    `epsilon_i` and `epsilon_g`, or if the curve sets `epsilon_i`, `epsilon_g`, `epsilon_p` or `profile_cap` outside
+    its groups. Error messages begin with `location`.
     """
     if "groups" not in chosen:
         return ()
     budgets = set(GroupTable.model_fields) - {"share"}
     if not budgets <= settings.options.keys() or (budgets | {"epsilon_p", "profile_cap"}) & settings.given.keys():
         raise ParameterError(
-            f"{place}.groups needs a protocol and a model with the options {' and '.join(sorted(budgets))}, and no"
+            f"{location}.groups needs a protocol and a model with the options {' and '.join(sorted(budgets))}, and no"
             " epsilon_i, epsilon_g, epsilon_p or profile_cap in the curve itself. Remove groups, or these keys."
         )
     try:
         return tuple(GroupTable(**group) for group in chosen["groups"])
     except ValidationError as error:
-        raise ParameterError(f"{place}.groups: {_first_problem(error)}") from None
+        raise ParameterError(f"{location}.groups: {_first_problem(error)}") from None

@@ -1,13 +1,13 @@
 """A grid of runs in one `.npz` file, and the loop that runs the grid on engine `gpu`, here or on another machine.
 
-This module needs only numpy, scipy and torch, so that a machine with a GPU and little else can run it::
+This module needs only numpy, scipy, msgspec and torch, so that a machine with a GPU and little else can run it::
 
     PYTHONPATH=src python3 -m hushrec.experiments.grid [--seconds 150] OUT GRID.npz [GRID.npz ...]
 
 A grid file holds the ratings on the scale 1 to 5 (ones for a model that ranks), one bit per rating and split (1 means
 held out), and the settings of every run. For each grid, one result file with the curve and the cost of every run is
-written to the folder OUT. It is rewritten after every batch of splits. With `--seconds`, a grid stops before the batch
-that would exceed that time, and keeps the complete batches. If a grid fails, the others still run.
+written to the folder OUT. It is rewritten after every batch of runs. With `--seconds`, a grid stops before the batch
+that would exceed that time, and keeps the complete batches. If a grid fails, the next grids still run.
 """
 
 import argparse
@@ -37,7 +37,7 @@ from hushrec.simulation.training_problem import make_problem
 RunSettings = dict[str, Any]
 CPU_MEMORY = 4 * 10**9  # bytes that a batch may use without a GPU
 MODELS = ("mf", "bpr")  # models that engine gpu supports
-METRICS = {  # by what a model predicts; the first is that of the curve
+METRICS = {  # by what a model predicts; curves show the first metric
     "rating": ["rmse", "mae"],
     "ranking": ["auc", "hr_at_10", "ndcg_at_10", "recall_at_10"],
 }
@@ -53,7 +53,7 @@ class Grid:
     items: IntArray = field(repr=False)
     values: FloatArray = field(repr=False)  # on the scale 1 to 5
     held_out: npt.NDArray[np.bool_] = field(repr=False)  # which ratings each split holds out, (n_splits, n_ratings)
-    runs: list[RunSettings] = field(repr=False)  # each names its row of `held_out` as "split"
+    runs: list[RunSettings] = field(repr=False)  # the entry "split" of a run is its row of `held_out`
 
     def save(self, path: str | Path) -> None:
         """Write a compact grid file: indices of 16 or 32 bits, and one bit per rating and split."""
@@ -92,7 +92,7 @@ class GridResult:
     metrics: FloatArray  # (n_runs, n_metrics), of the last round; `about["metrics"]` has their names
     value_rho: FloatArray  # (n_runs, 2): median and maximum over active users of the measured privacy loss ρ
     bytes_per_client_round: FloatArray  # (n_runs,): mean number of bytes that one device sends in a round
-    about: dict[str, Any]  # machine, versions, seconds, and the settings of every row as `run_settings`
+    about: dict[str, Any]  # machine, versions, seconds, names of metrics; "run_settings" has the settings of every run
 
     def save(self, path: str | Path | IO[bytes]) -> None:
         arrays = {name: value for name, value in vars(self).items() if name != "about"}
@@ -111,7 +111,7 @@ def make_problems(grid: Grid, runs: Sequence[RunSettings]) -> list[GradientProbl
     of_split: dict[int, GradientProblem] = {}
     problems = []
     for run in runs:
-        protocol = find_protocol(run["protocol"]).configure(run, run["model"])
+        protocol: Any = find_protocol(run["protocol"]).configure(run, run["model"])
         names = ("split", "seed", "step", "rounds", "factors", "reports_per_client", "epoch_rounds")
         key = (*(run.get(name) for name in names), protocol.selection is not None)
         if key not in made:
@@ -143,7 +143,6 @@ def _training_problem(grid: Grid, run: RunSettings, protocol: Any) -> GradientPr
 def run_grid(
     grid: Grid,
     *,
-    device: str | None = None,
     kernels: str | None = None,
     seconds: float = np.inf,
     splits_at_once: int | None = None,
@@ -152,18 +151,17 @@ def run_grid(
 ) -> GridResult:
     """Run the grid in batches of runs that fit into memory, and return the result.
 
-    The loop stops before the next batch if that batch, taking as long as the longest so far, would exceed `seconds`.
-    Rows that were not run stay NaN. `done` is the result of an earlier call, whose complete rows are not run again.
-    `after_batch` is called with the result so far. A batch has runs on at most `splits_at_once` splits, by default on
-    any number. `device` is a torch device, by default the GPU if there is one. `kernels` is `fused` (Triton) or `dense`
-    (PyTorch); by default it is `fused` on a GPU, except for model `bpr`.
+    A batch has runs on at most `splits_at_once` splits, by default on any number. `after_batch` is called after each
+    batch with the result so far. No batch is started that would exceed `seconds` if it took as long as the longest
+    batch so far; its rows stay NaN. `done` is the result of an earlier call, whose complete rows are not run again.
+    `kernels` is `fused` (Triton) or `dense` (PyTorch); by default it is `fused` on a GPU, except for model `bpr`.
     """
     import torch
 
     from hushrec.engines.gpu.engine import default_device
     from hushrec.engines.gpu.user_arrays import runs_at_once
 
-    device = device or default_device()
+    device = default_device()
     free = torch.cuda.mem_get_info()[0] if device == "cuda" else CPU_MEMORY
     sets = len({(run["split"], run.get("epsilon"), run.get("clamp")) for run in grid.runs})
     n_pairs = len(grid.users) if find_model(grid.runs[0]["model"]).predicts == "ranking" else 0
@@ -190,7 +188,9 @@ def run_grid(
         result.about["runs"] += len(numbers)
         result.about["batches"] += 1
         result.about["peak_bytes"] = torch.cuda.max_memory_allocated() if device == "cuda" else 0
-        result.about["bytes_needed"] = bytes_needed(grid, result.about["runs"])
+        # Per user and item, a round of model mf reads the training value (4 bytes) twice, and 1 byte of permanent bits.
+        cells = grid.n_users * grid.n_items * grid.runs[0]["rounds"] * result.about["runs"]
+        result.about["bytes_needed"] = float(9 * cells)
         if after_batch is not None:
             after_batch(result)
     return result
@@ -219,19 +219,10 @@ def _batches(grid: Grid, missing: Sequence[int], fitting: int, splits_at_once: i
         yield from _pieces(sorted(numbers, key=lambda number: grid.runs[number]["split"]), fitting)
 
 
-def bytes_needed(grid: Grid, n_runs: int) -> float:
-    """Return how many bytes `n_runs` runs of model `mf` must read from memory in all rounds.
-
-    Divided by the time of the runs, it gives the memory bandwidth that they reach.
-    For every pair of user and item, a round reads the training value (4 bytes) twice and one byte of permanent bits.
-    """
-    return float(9 * grid.n_users * grid.n_items * n_runs * grid.runs[0]["rounds"])
-
-
 def _run_batch(grid: Grid, numbers: Sequence[int], result: GridResult, device: str, kernels: str | None) -> float:
-    """Run the runs with these `numbers` in one batch, and fill their rows of `result`; return the seconds that it took.
+    """Run the runs with these `numbers` in one batch, and fill their rows of `result`.
 
-    The time before the first round is not counted.
+    Return the number of seconds that the rounds took, including the measurements between them.
     """
     from hushrec.engines.gpu.engine import GpuBatch
 
@@ -266,7 +257,7 @@ def is_measured(round_number: int, rounds: int, every: int) -> bool:
 def _measure(batch: Any, placed: Any) -> FloatArray:
     """Return the test metrics of every run of `batch`, a `GpuBatch`, as an array `(n_runs, n_metrics)`.
 
-    `placed` is the result of `GpuBatch.place_held_out`: the held-out ratings on the GPU.
+    `placed` has the held-out ratings on the GPU, as returned by `GpuBatch.place_held_out`.
     """
     if not batch.from_pairs:
         return np.asarray(batch.held_out_errors(placed))
@@ -281,7 +272,7 @@ def _pieces(order: Sequence[int], size: int) -> Iterator[Sequence[int]]:
 
 
 def versions(*names: str) -> dict[str, str]:
-    """Return the versions of those of the named packages that are installed; the name "python" means Python itself."""
+    """Return the versions of the installed packages among `names`, by name; "python" means Python itself."""
     found = {}
     for name in names:
         with suppress(PackageNotFoundError):
@@ -332,7 +323,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def summary(result: GridResult) -> str:
-    """Return one line about the runs so far: number, time, memory, and the range of final metrics."""
+    """Return one line about the finished runs: number, time, memory, and the range of final metrics."""
     about, last = result.about, result.curve[:, -1]
     ended = last[np.isfinite(last)]
     low, high = (ended.min(), ended.max()) if len(ended) else (np.nan, np.nan)

@@ -27,9 +27,9 @@ from hushrec.experiments.config import DataTable, Experiment, Plan, make_plans, 
 from hushrec.experiments.grid import MODELS, Grid, GridResult, RunSettings, run_grid, versions
 from hushrec.experiments.single import check_plan, make_plan_problem, run_plan, split_record, without_result
 from hushrec.files import replacing
+from hushrec.json_values import to_json
 from hushrec.protocols.configured import Spending
 from hushrec.scale import HIGHEST, LOWEST
-from hushrec.simulation.results import to_json
 from hushrec.simulation.settings import declared_options
 from hushrec.simulation.tasks import RatingTask, Task
 
@@ -87,7 +87,7 @@ def _load(data: DataTable, data_dir: str | Path | None) -> Ratings:
 def _check_engines(ratings: Ratings, plans: Sequence[Plan]) -> None:
     """Raise `ParameterError` if an engine cannot run its plans.
 
-    To find out, each engine that a plan names is created once, for the last of its plans.
+    To find out, each engine is created once, for the last plan that uses it.
     """
     engines = {plan.settings.chosen_engine: plan for plan in plans}
     if "gpu" in engines:
@@ -102,7 +102,7 @@ _TASKS: dict[tuple[Any, ...], Task] = {}
 
 
 def _make_task(ratings: Ratings, plan: Plan) -> Task:
-    """Return the task for a plan's split. The latest task is cached, because plans are ordered by split."""
+    """Return the task for a plan's split. The last task is cached, because plans are ordered by split."""
     settings = plan.settings
     key = (id(ratings), settings.model, settings.split_seed, settings.options.get("at_least"), plan.validation)
     if key not in _TASKS:
@@ -127,7 +127,8 @@ def run_experiment(
     """Run every plan, write the records to the folder `out`/NAME, and return that folder.
 
     NAME is the name of the experiment, and `jobs` the number of processes. With `cluster`, the runs are spread over the
-    connected Ray cluster instead, one core for each. `resume` continues an unfinished experiment.
+    connected Ray cluster instead, one core for each. Engine `gpu` ignores `jobs` and `cluster`. `resume` continues an
+    unfinished experiment. `progress` is called with the number of finished runs and the number of all runs.
     """
     folder = Path(out) / prepared.experiment.name
     parts = folder / "parts"
@@ -159,7 +160,7 @@ def _run_on_cores(prepared: Prepared, parts: Path, jobs: int, progress: Progress
 
 
 def _results(prepared: Prepared, waiting: Sequence[int], jobs: int) -> Iterator[tuple[int, Record]]:
-    """Run the plans with the numbers in `waiting`; yield the number and the record of each plan when it is done.
+    """Run the plans with the numbers in `waiting`; yield the number and the record of each plan when it has run.
 
     `jobs` is the number of processes on this machine; 0 means that the connected Ray cluster runs the plans.
     """
@@ -256,7 +257,7 @@ def _grid_run(plan: Plan, seeds: list[int]) -> RunSettings:
 
 
 def _run_batches(prepared: Prepared, parts: Path, progress: Progress | None) -> GridResult:
-    """Run all plans on engine `gpu` in batches of splits; batches that an earlier call saved in `parts` are kept."""
+    """Run all plans on engine `gpu` in batches of splits, except the batches that an earlier call saved in `parts`."""
     keys = "".join(_plan_key(prepared, plan) for plan in prepared.plans)
     file = parts / f"{hashlib.sha256(keys.encode()).hexdigest()[:16]}.npz"
 
@@ -271,13 +272,13 @@ def _run_batches(prepared: Prepared, parts: Path, progress: Progress | None) -> 
 
 
 def collect(prepared: Prepared, result: GridResult, folder: Path) -> None:
-    """Write the records of a grid's result to a folder, with the machine and the versions that ran the grid."""
+    """Write the records of a grid's result to a folder, with the machine and the versions from the result."""
     used = versions("hushrec") | result.about["versions"]
     store(prepared, grid_rows(prepared, result), folder, "gpu", result.about["device"], used)
 
 
 def grid_rows(prepared: Prepared, result: GridResult) -> list[Record]:
-    """Return one record per plan from a grid's result; each run is assigned an equal part of the grid's seconds."""
+    """Return one record per plan from a grid's result; "seconds" in every record is the mean over all runs."""
     scale = prepared.task(prepared.plans[0]).scale
     stretch = 1.0 if scale is None else (scale.high - scale.low) / (HIGHEST - LOWEST)
     places = {_grid_key(run): place for place, run in enumerate(result.about["run_settings"])}
@@ -287,13 +288,13 @@ def grid_rows(prepared: Prepared, result: GridResult) -> list[Record]:
         if place is None or np.isnan(result.bytes_per_client_round[place]):
             raise RunError(
                 f"the result must contain all {len(prepared.plans)} runs of the experiment, but lacks run {number + 1}."
-                " Give the result of this experiment, or collect fewer --splits."
+                " Give the result of this experiment, or a smaller number with --splits."
             )
         row = _grid_row(result, place, stretch) | _divergence(plan, result.curve[place])
         if number < _n_settings(prepared):  # the budget of a setting is stored once
             problem = make_plan_problem(prepared.task(plan), plan)
-            median, most = np.nan_to_num(result.value_rho[place], nan=np.inf, posinf=np.inf)  # not a number: unbounded
-            losses = {"value_rho": np.array([median, median, most])}  # of which the statement has median and maximum
+            median, most = np.nan_to_num(result.value_rho[place], nan=np.inf, posinf=np.inf)  # NaN: unbounded
+            losses = {"value_rho": np.array([median, median, most])}  # any values with this median and maximum
             terms, counts = problem.terms, problem.rated_counts[problem.active_users]
             spending = Spending(terms.max_rounds, terms, problem.model, problem.protocols, counts, losses)
             row["budget"] = to_json(problem.protocols[0].statement(spending))
@@ -302,7 +303,7 @@ def grid_rows(prepared: Prepared, result: GridResult) -> list[Record]:
 
 
 def _divergence(plan: Plan, curve: FloatArray) -> Record:
-    """Return the record entries of a run that diverged (its last point is not finite); empty for other runs."""
+    """Return record entries for a run that diverged, so that its last point is not finite; {} for other runs."""
     if np.isfinite(curve[-1]):
         return {}
     last = int(np.flatnonzero(np.isfinite(curve)).max(initial=-1)) + 1
@@ -328,7 +329,7 @@ def _grid_row(result: GridResult, place: int, stretch: float) -> Record:
 def _grid_key(run: RunSettings) -> tuple[Any, ...]:
     """Return a key that identifies a run in a grid: model, protocol, seeds, and every option of models and protocols.
 
-    An option that is not set is None in the key, and so is an option that is False.
+    Options that are not set or False are None in the key.
     """
     values = (run.get(name) for name in ("model", "protocol", "split_seed", "seed", *declared_options()))
     return tuple(None if value is False else value for value in values)
@@ -347,8 +348,8 @@ def store(
 ) -> None:
     """Write `rows`, one record per plan, to a folder.
 
-    `used` has the versions of packages. By default, machine and versions are those of this process, and the
-    engine is that of each plan.
+    `used` has the versions of packages by name. By default, machine and versions are those of this process, and every
+    plan names its engine.
     """
     plans, ratings, experiment = prepared.plans, prepared.ratings, prepared.experiment
     settings = [_setting_record(*own, engine) for own in zip(plans[: _n_settings(prepared)], rows, strict=False)]

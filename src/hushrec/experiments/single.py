@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from hushrec.data.splits import cold_counts
-from hushrec.engines import Engine, make_engine, run_round
+from hushrec.engines import Engine, make_engine
 from hushrec.errors import Diverged, ImpossibleBudget, ParameterError
-from hushrec.experiment_records import Record
+from hushrec.experiment_records import Record, group_metric
 from hushrec.experiments.config import Plan
 from hushrec.experiments.grid import is_measured
+from hushrec.json_values import to_json
 from hushrec.protocols.configured import ConfiguredProtocol
-from hushrec.simulation.results import to_json
-from hushrec.simulation.run import measure, task_problem
+from hushrec.simulation.run import measure, task_problem, timed_round
 from hushrec.simulation.tasks import RatingTask, Task
 from hushrec.simulation.training_problem import AnyProblem, settle_terms
 
@@ -23,7 +23,7 @@ def make_plan_problem(task: Task, plan: Plan) -> AnyProblem:
     """Return the training problem of a plan.
 
     If the plan has `groups` (groups of people with different budgets), each user gets the protocol of their group. If
-    it has a `data_weight`, this replaces the one in the terms.
+    the plan has a `data_weight`, it replaces the data weight in the terms.
     """
     problem = task_problem(task, plan.settings)
     if plan.data_weight is not None:
@@ -34,7 +34,7 @@ def make_plan_problem(task: Task, plan: Plan) -> AnyProblem:
 
 
 def _protocols(plan: Plan, n_users: int) -> list[ConfiguredProtocol]:
-    """Return a list of one protocol for all users; if the plan has groups, of one for each user, with its budget."""
+    """Return one protocol for all users or, if the plan has groups, one per user with the budget of their group."""
     if not plan.groups:
         return [plan.settings.make_protocol()]
     levels = [plan.settings.replace(**group.model_dump(exclude={"share"})).make_protocol() for group in plan.groups]
@@ -55,7 +55,7 @@ def group_of_users(plan: Plan, n_users: int) -> np.ndarray[Any, np.dtype[np.int6
 
 
 def check_plan(task: Task, plan: Plan) -> None:
-    """Raise `ParameterError` if a budget of the plan is impossible for any user. Call it before the first run."""
+    """Raise `ParameterError` if a budget of the plan is impossible for a user, or an option is out of range."""
     users, _, _ = task.training()
     counts = np.bincount(users, minlength=task.ratings.n_users)
     settings = plan.settings
@@ -70,7 +70,10 @@ def check_plan(task: Task, plan: Plan) -> None:
 
 
 def run_plan(task: Task, plan: Plan) -> Record:
-    """Run a plan; return its record, in which a run that diverged has no metrics but the entry "diverged"."""
+    """Run a plan and return its record.
+
+    The record of a run that diverged has no metrics, and the error message as "diverged".
+    """
     engine = make_engine(plan.settings.chosen_engine, make_plan_problem(task, plan))
     curve: list[dict[str, float]] = []
     started = time.perf_counter()
@@ -95,16 +98,14 @@ def run_plan(task: Task, plan: Plan) -> Record:
 def _run_rounds(
     task: Task, plan: Plan, engine: Engine, curve: list[dict[str, float]]
 ) -> tuple[float, dict[str, float]]:
-    """Run all rounds and append the measurements to `curve`; return the seconds of the rounds and the last metrics.
+    """Run all rounds and append the measurements to `curve`; return the seconds and the metrics of the last round.
 
-    The seconds do not include the measurements.
+    The seconds count the rounds, but not the measurements.
     """
     seconds = 0.0
     rounds = engine.problem.terms.max_rounds
     for round_number in range(1, rounds + 1):
-        started = time.perf_counter()
-        run_round(engine)
-        seconds += time.perf_counter() - started
+        seconds += timed_round(engine)
         if is_measured(round_number, rounds, plan.measure_every):
             metrics = measure(task, engine)
             curve.append({"round": round_number, task.headline: metrics[task.headline]})
@@ -112,34 +113,31 @@ def _run_rounds(
 
 
 def without_result(sentence: str) -> Record:
-    """Return the record entries of a diverged run: no metrics, and the error message as "diverged"."""
+    """Return record entries for a diverged run: no metrics, no measured loss ρ, and `sentence` as "diverged"."""
     return {"metrics": {}, "value_rho": {"median": None, "max": None}, "diverged": sentence}
 
 
 def _whole_budget(engine: Engine) -> Record:
-    """Return the budget of a diverged run as if it had run all rounds.
-
-    Costs that the engine measures during training count as infinite.
-    """
+    """Return the budget of a diverged run as if it had run all rounds; costs measured in training are infinite."""
     problem = engine.problem
     unbounded = {name: np.full(problem.n_users, np.inf) for name in engine.losses()}
     return dict(to_json(problem.budget(problem.terms.max_rounds, unbounded)))
 
 
 def _released_metrics(task: Task, engine: Engine) -> dict[str, float]:
-    """Return the metrics of ranking items by the noisy popularity in the run's public table.
+    """Return the metrics of ranking items by the noisy counts in the public table, such as "private_popularity_auc".
 
-    Their names are like "private_popularity_auc". The result is empty if the public table has no counts, and for a
-    model that predicts ratings, because tables of experiments compare such models by errors.
+    The result is empty if the public table has no counts, and for a model that predicts ratings, because tables of
+    experiments compare these models by errors.
     """
     if isinstance(task, RatingTask):
         return {}
     released = task.released_baselines(engine.predictor().released_support())
-    return {f"{name}_{measure}": value for name, found in released.items() for measure, value in found.items()}
+    return {f"{name}_{measure}": value for name, own in released.items() for measure, value in own.metrics.items()}
 
 
 def _group_metrics(task: Task, engine: Engine, plan: Plan) -> dict[str, float]:
-    """Return the RMSE of each group of `plan.groups`, as "rmse_at_epsilon_I_G" with the group's ε_I and ε_g.
+    """Return the test RMSE of each group of `plan.groups`, by the name of its metric (`group_metric`).
 
     The result is empty for a plan without groups and for a ranking task.
     """
@@ -150,12 +148,12 @@ def _group_metrics(task: Task, engine: Engine, plan: Plan) -> dict[str, float]:
     for number, group in enumerate(plan.groups):
         split = dataclasses.replace(task.split, test=task.split.test[members == number])
         part = dataclasses.replace(task, split=split)
-        found[f"rmse_at_epsilon_{group.epsilon_i:g}_{group.epsilon_g:g}"] = measure(part, engine)["rmse"]
+        found[group_metric(group.epsilon_i, group.epsilon_g)] = measure(part, engine)["rmse"]
     return found
 
 
 def split_record(task: Task) -> Record:
-    """Return the record of a split, which is the same for all its runs: its sizes, and the non-personal baselines."""
+    """Return the record that all runs on a split share: the sizes of its parts, and the non-personal baselines."""
     cold_users, cold_items = cold_counts(task.ratings, task.split)
     return {
         "train": len(task.split.train),

@@ -30,7 +30,7 @@ def fake_errors(count: int, mean: float, deviation: float, bound: float, *, rng:
     """
     if not (math.isfinite(mean) and 0 <= deviation < math.inf and bound >= 0):
         raise ParameterError(
-            "mean and deviation, which are private, must be finite, and deviation and bound not negative."
+            "mean and deviation, which are private, must be finite, and deviation and bound must not be negative."
         )
     if bound == 0 or abs(mean) >= 1e15 * deviation:
         return np.full(count, min(max(mean, -bound), bound))

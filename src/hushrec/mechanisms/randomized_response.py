@@ -23,7 +23,7 @@ def permanent_bits(rated_items: IntArray, n_items: int, prob_randomize: float, *
     """
     require(0 <= prob_randomize <= 1, "prob_randomize", "in [0, 1]", prob_randomize)
     if len(rated_items) and not (rated_items.min() >= 0 and rated_items.max() < n_items):
-        raise ParameterError(f"rated_items must be at least 0 and below n_items = {n_items}.")
+        raise ParameterError(f"rated_items must be at least 0 and below n_items = {n_items}, but one is not.")
     bits = np.zeros(n_items, dtype=np.bool_)
     bits[rated_items] = True
     return bits ^ (rng.random(n_items) < prob_randomize / 2)
@@ -37,5 +37,5 @@ def instantaneous_items(bits: BoolArray, prob_send_zero: float, prob_send_one: f
     docs/data-flow.md). The selected items leave the device; the permanent bits do not.
     """
     if not (0 <= prob_send_zero <= 1 and 0 <= prob_send_one <= 1):
-        raise ParameterError("prob_send_zero and prob_send_one must be in [0, 1].")  # both may depend on the profile
+        raise ParameterError("prob_send_zero and prob_send_one, which are private, must be in [0, 1].")
     return np.flatnonzero(rng.random(len(bits)) < np.where(bits, prob_send_one, prob_send_zero))

@@ -21,6 +21,8 @@ class ModelDeclaration:
 
     *Facts* are public data about the items, such as their attributes: a dict of keyword arguments for the model's
     `from_options(options, **facts)`. A model without a function for facts is made from its options alone.
+    `lists` is a clause that says how recommendation lists are sorted if the model predicts ratings; the command prints
+    it below the metrics of a run.
     """
 
     name: str
@@ -29,12 +31,10 @@ class ModelDeclaration:
     options: tuple[Option, ...]
     implementation: str  # import path of the model's class
     item_facts: str | None = None  # import path of a function (ratings, options) → facts of a data set
-    # Import path of a function (attributes, titles, detail columns) → facts of the catalogue of a run on a network
-    sent_facts: str | None = None
+    sent_facts: str | None = None  # for network runs: path of a function (attributes, titles, detail columns) → facts
     public_ratings: bool = False  # whether the model also learns from public ratings
-    # How the lists of a model that predicts ratings are sorted, as a clause that is printed below the run's metrics
     lists: str = "predictions of items with few ratings are shrunk toward the person's own mean"
-    without_privacy: Mapping[str, Any] = field(default_factory=dict)  # defaults that differ without privacy
+    without_privacy: Mapping[str, Any] = field(default_factory=dict)  # replaces defaults in runs without privacy
     spoken_by: tuple[str, ...] = ()  # for a plug-in: the protocols that can train this model
     engines: tuple[str, ...] = ()  # engines that can compute a plug-in model; empty means every engine of the protocol
 
@@ -55,7 +55,7 @@ def _vector_options(factors: int, step: float, described: str | None = None) -> 
         Option(
             "step",
             float,
-            "First step size, times the number of ratings (sdcf: of gradients in a round).",
+            "First step size, multiplied by the number of ratings (sdcf: of gradients in a round).",
             step,
             described,
         ),
@@ -63,7 +63,7 @@ def _vector_options(factors: int, step: float, described: str | None = None) -> 
 
 
 AT_LEAST = Option(
-    "at_least", float, "The lowest rating that counts as an action.", default_text="any rating"
+    "at_least", float, "The lowest rating to learn from; lower ones are left out.", default_text="any rating"
 )  # an option of every model that ranks
 
 _OWN = (
@@ -84,7 +84,7 @@ _OWN = (
     ),
     ModelDeclaration(
         "bpr",
-        "implicit feedback",
+        "one-class data",
         "ranking",
         (*_vector_options(10, 4.0, "4, plain: 10"), AT_LEAST),
         "hushrec.models.bpr:PairwiseRanking",
@@ -96,7 +96,7 @@ _OWN = (
         "rating",
         (
             *_vector_options(50, 0.2),
-            Option("order", int, "Largest number of columns that interact, 2 or 3.", 2),
+            Option("order", int, "Largest number of columns (user, item, attributes) that interact, 2 or 3.", 2),
             Option("attributes", str, "Names of the item attributes to learn from, or none.", default_text="all"),
         ),
         "hushrec.models.fm:FactorizationMachine",
@@ -112,11 +112,11 @@ _OWN = (
         item_facts="hushrec.models.item_columns:columns_of",
         sent_facts="hushrec.models.item_columns:sent_columns",
         public_ratings=True,
-        lists="sorted by popularity, the item's quality and the person's taste, all from what was released",
+        lists="sorted by the item's popularity and quality, as estimated from noisy sums, and the person's taste",
     ),
     ModelDeclaration(
         "audience",
-        "implicit feedback, by the audiences of the items",
+        "one-class data, by the audiences of the items",
         "ranking",
         (AT_LEAST,),
         "hushrec.models.audience_predictor:Audience",

@@ -1,7 +1,6 @@
-"""The maths of model `audience`: score items for a person from public item data and the items that the person chose.
+"""The maths of model `audience`: score items for a person from public item data and the person's one-class data.
 
-Every item j has a public row p_j. A person who chose h items (one-class data, also called implicit feedback) has
-the *description*
+Every item j has a public row p_j. The *description* of a person who chose h items is
 
     z = Σ p_j / (h + o) + s (log h − usual) + b,     scaled down to norm limit · √K if it is longer,
 
@@ -43,44 +42,53 @@ DAMPING = 1.5  # κ: a person's choice can vary more than the population's
 
 
 class Description(NamedTuple):
-    """The public parameters from which a person's description is computed, by the first formula of this module."""
+    """The public parameters of z, the description of a person.
+
+    For a person who chose h items, z = Σ p_j / (h + o) + s (log h − usual) + b, with a sum over the chosen items j. If
+    z is longer than limit · √K, it is scaled down to this norm.
+    """
 
     rows: FloatArray  # p_j, (n_items, K)
     base: FloatArray  # b, (K,)
     slope: FloatArray  # s, (K,)
-    shape: FloatArray  # o, usual and limit of the formula, (3,)
+    shape: FloatArray  # the constants o, usual and limit, (3,)
 
 
 @njit(cache=True, nogil=True)
-def describe_person(items, description):  # type: ignore[no-untyped-def]
-    """Return the description of a person who chose these items, `(K,)`; zeros if there are no items."""
-    found = np.zeros(len(description.base))
+def describe_person(items, parameters):  # type: ignore[no-untyped-def]
+    """Return the description z of a person who chose these items, `(K,)`; zeros if there are no items.
+
+    `parameters` is a `Description`, whose docstring has the formula of z.
+    """
+    found = np.zeros(len(parameters.base))
     if len(items) == 0:
         return found
-    total = _total(items, description.rows)
-    _fill_description(total, len(items), len(items), description, found)
+    total = sum_rows(items, parameters.rows)
+    _fill_description(total, len(items), len(items), parameters, found)
     return found
 
 
 @njit(cache=True, nogil=True)
-def describe_without_each(items, description):  # type: ignore[no-untyped-def]
-    """Return a person's leave-one-out descriptions, `(len(items), K)`: row i omits item i from the sum of item rows.
+def describe_without_each(items, parameters):  # type: ignore[no-untyped-def]
+    """Return one description z of a person for each chosen item, `(len(items), K)`: row i is z without `items[i]`.
 
-    A person's description enters the audience of item i without item i itself; otherwise the audience of a rare item
-    would mostly repeat the item's own row. The term for the number of items still counts all of them.
+    The item is left out of Σ p_j / (h + o), but log h still counts it (`Description` has the formula of z). Row i
+    enters the audience of `items[i]`; if it included the item, the audience of a rare item would mostly repeat the
+    item's own row p_j. `parameters` is a `Description`.
     """
-    found = np.empty((len(items), len(description.base)))
-    total = _total(items, description.rows)
+    found = np.empty((len(items), len(parameters.base)))
+    total = sum_rows(items, parameters.rows)
     left = np.empty(len(total))
     for i in range(len(items)):
         for k in range(len(total)):
-            left[k] = total[k] - description.rows[items[i], k]
-        _fill_description(left, len(items) - 1, len(items), description, found[i])
+            left[k] = total[k] - parameters.rows[items[i], k]
+        _fill_description(left, len(items) - 1, len(items), parameters, found[i])
     return found
 
 
 @njit(cache=True, nogil=True)
-def _total(items, rows):  # type: ignore[no-untyped-def]
+def sum_rows(items, rows):  # type: ignore[no-untyped-def]
+    """Return the sum of the rows of these items, `(row length,)`."""
     total = np.zeros(rows.shape[1])
     for item in items:
         for k in range(rows.shape[1]):
@@ -89,13 +97,17 @@ def _total(items, rows):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _fill_description(total, n_summed, n_met, description, out):  # type: ignore[no-untyped-def]
-    """Fill `out` with the description of a person with `n_met` items; `total` sums the rows of `n_summed` of them."""
-    offset, usual, limit = description.shape
-    length = math.log(n_met) - usual
+def _fill_description(total, n_summed, n_chosen, parameters, out):  # type: ignore[no-untyped-def]
+    """Fill `out` with z, the description of a person who chose `n_chosen` items.
+
+    `total` is Σ p_j, the sum of the rows of `n_summed` of these items. `parameters` is a `Description`, whose docstring
+    has the formula of z.
+    """
+    offset, usual, limit = parameters.shape
+    length = math.log(n_chosen) - usual
     squared = 0.0
     for k in range(len(out)):
-        out[k] = total[k] / (n_summed + offset) + length * description.slope[k] + description.base[k]
+        out[k] = total[k] / (n_summed + offset) + length * parameters.slope[k] + parameters.base[k]
         squared += out[k] * out[k]
     excess = math.sqrt(squared / max(len(out), 1)) / limit
     if excess > 1.0:
@@ -135,7 +147,7 @@ def fill_kernel(own, places, out):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def item_density(counts, places):  # type: ignore[no-untyped-def]
-    """Return the density of everybody's items at each item j, Σ n_i k(i, j) / Σ n_i, `(n_items,)`.
+    """Return how densely the items that people chose lie around each item j: Σ n_i k(i, j) / Σ n_i, `(n_items,)`.
 
     n_i, an entry of `counts`, is the number of people who chose item i, and k(i, j) the similarity of `fill_kernel`.
     """
@@ -155,7 +167,7 @@ def own_density(items, places, kernel):  # type: ignore[no-untyped-def]
     """Return, for every item j, the sum of its similarities k(i, j) to the person's items i, `(n_items,)`.
 
     `kernel` has the similarities of all pairs of items, `(n_items, n_items)`. If it is empty, the function computes
-    them from `places`, which is a field of `ItemTable`.
+    them from `places`, a field of `ItemTable`, by `fill_kernel`.
     """
     found, near = np.zeros(places.shape[1]), np.empty(places.shape[1])
     for item in items:
@@ -177,7 +189,7 @@ def choice_of(log_weights):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def feature_variances(log_counts, features):  # type: ignore[no-untyped-def]
-    """Return λ, the mean square of each feature over everybody's items, `(n_features,)`.
+    """Return λ, the mean square of each feature over all items that people chose, `(n_features,)`.
 
     Items are weighted by the number of people who chose them, exp(`log_counts`). `features` has one column per item.
     """
@@ -191,9 +203,10 @@ def feature_variances(log_counts, features):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def taste_scores(items, log_counts, features, variances):  # type: ignore[no-untyped-def]
-    """Return y_jᵀu of every item j, `(n_items,)`; a few Newton steps estimate the person's taste u.
+    """Return y_jᵀu, the product of item j's features and the person's taste, for every item j, `(n_items,)`.
 
-    `variances` are those of the features, λ, from `feature_variances`.
+    A few Newton steps estimate the taste u from the `items` that the person chose, as this module explains. `variances`
+    has the λ of the features, from `feature_variances`.
     """
     fit, taste = np.zeros(len(log_counts)), np.zeros(len(features))
     for _ in range(NEWTON_STEPS):
@@ -214,7 +227,7 @@ def taste_scores(items, log_counts, features, variances):  # type: ignore[no-unt
 
 @njit(cache=True, nogil=True)
 def score_items(items, table, variances, kernel):  # type: ignore[no-untyped-def]
-    """Return the score of every item for a person who chose `items`, by the formula of this module, `(n_items,)`.
+    """Return every item's score for a person who chose `items`, `(n_items,)`, by the formula in the module docstring.
 
     `table` is an `ItemTable`, `variances` has the λ of its features, and `kernel` the similarities for `own_density`.
     """

@@ -44,11 +44,8 @@ class AudiencePredictor(Predictor):
         """
         people = np.ascontiguousarray(users, dtype=np.int64)
         found = np.empty((len(people), len(self.table.log_counts)))
-
-        def score(first: int, stop: int) -> None:
-            _score_people(people, first, stop, self.table, self._variances, self._kernel, self.ratings, found)
-
-        in_threads(score, len(people), PEOPLE_PER_TASK)
+        arguments = people, self.table, self._variances, self._kernel, self.ratings, found
+        in_threads(_score_people, len(people), *arguments, per_task=PEOPLE_PER_TASK)
         return found
 
     def likeness(self, item: int) -> FloatArray:
@@ -68,7 +65,6 @@ class AudiencePredictor(Predictor):
         return self.table.counts
 
     def of_profile(self, items: IntArray, values: FloatArray) -> ProfilePredictions:
-        """Return the scores of every item for a person who chose `items`; `values` is not used."""
         own = np.ascontiguousarray(items, dtype=np.int64)
         return ProfilePredictions(score_items(own, self.table, self._variances, self._kernel))
 
@@ -92,8 +88,8 @@ class AudiencePredictor(Predictor):
 
 
 @njit(cache=True, nogil=True)
-def _score_people(people, first, stop, table, variances, kernel, ratings, found):  # type: ignore[no-untyped-def]
-    """Fill rows `first` … `stop` − 1 of `found` with the scores of all items for people[first:stop]."""
+def _score_people(first, stop, people, table, variances, kernel, ratings, found):  # type: ignore[no-untyped-def]
+    """Fill rows `first` … `stop` − 1 of `found` with the scores of all items for `people[first:stop]`."""
     for place in range(first, stop):
         user = people[place]
         items = ratings.items[ratings.starts[user] : ratings.starts[user + 1]]

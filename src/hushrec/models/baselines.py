@@ -34,18 +34,18 @@ def rating_baselines(
 
 
 def fit_biases(
-    users: IntArray, items: IntArray, residuals: FloatArray, n_users: int, n_items: int, penalty: float = BIAS_PENALTY
+    users: IntArray, items: IntArray, residuals: FloatArray, n_users: int, n_items: int
 ) -> tuple[FloatArray, FloatArray]:
     """Return the user biases b_u and item biases b_i that minimize Σ (r − b_u − b_i)² + λ (Σ b_u² + Σ b_i²).
 
-    Here r are the `residuals`, ratings minus their mean, and λ is `penalty`. The minimum solves one sparse,
+    Here r are the `residuals`, ratings minus their mean, and λ is `BIAS_PENALTY`. The minimum solves one sparse,
     positive definite linear system. A user or item without ratings gets bias 0.
     """
     counts = sparse.csr_array((np.ones(len(users)), (users, items)), shape=(n_users, n_items))
     system: sparse.csr_array[np.float64] = sparse.block_array(
         [
-            [sparse.diags_array(counts.sum(axis=1) + penalty), counts],
-            [counts.T, sparse.diags_array(counts.sum(axis=0) + penalty)],
+            [sparse.diags_array(counts.sum(axis=1) + BIAS_PENALTY), counts],
+            [counts.T, sparse.diags_array(counts.sum(axis=0) + BIAS_PENALTY)],
         ],
         format="csr",
     )
@@ -57,8 +57,8 @@ def fit_biases(
     solution, not_converged = cg(sparse.linalg.aslinearoperator(system), right, rtol=1e-10, M=preconditioner)
     if not_converged:
         raise ArithmeticError(
-            f"user and item biases must converge, but did not in {not_converged} steps of conjugate gradients. Raise"
-            " penalty or, to train without the bias model and other baselines, use --final."
+            f"user and item biases must converge, but did not in {not_converged} steps of conjugate gradients. Use"
+            " --final to train without the bias model and the other baselines."
         )
     return solution[:n_users], solution[n_users:]
 

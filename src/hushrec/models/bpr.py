@@ -1,7 +1,7 @@
 """Bayesian personalized ranking: a rated item should score above an unrated one.
 
-This is SD-BPRMF of [SDCF], section 4.2, after [Rendle2009]. It learns from one-class data (implicit feedback): from
-which items a person rated, not from the values. For a pair of a rated item j and an unrated item j', the loss is
+This is SD-BPRMF of [SDCF], section 4.2, after [Rendle2009]. It learns from one-class data: from which
+items a person rated, not from the values. For a pair of a rated item j and an unrated item j', the loss is
 
     −ln σ(x) + ½ u Λ_u uᵀ + ½ v Λ_v vᵀ,     x = u v_jᵀ − u v_j'ᵀ.
 

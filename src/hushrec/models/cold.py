@@ -15,12 +15,9 @@ Departs from [SDCF], which predicts from the random vectors.
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
-from hushrec.arrays import FloatArray, IntArray
+from hushrec.arrays import BoolArray, FloatArray, IntArray
 from hushrec.models.baselines import group_means
-
-BoolArray = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,9 +28,10 @@ class ColdStart:
     untouched: BoolArray = field(repr=False)  # (n_items,) whether the item's vector still has its initial value
 
     def settle_pairs(self, predicted: FloatArray, rows: FloatArray, users: IntArray, items: IntArray) -> FloatArray:
-        """Return the predictions of (user, item) pairs: cold-start values, if needed, in place of `predicted`.
+        """Return `predicted`, the predictions of (user, item) pairs, with some of them replaced by cold-start values.
 
-        They are needed for users without ratings and for untouched items. `rows` holds the item vectors.
+        The predictions for users without ratings and for items that nobody reported are replaced. `rows` holds the
+        item vectors.
         """
         newcomers, unknown = np.isnan(self.own_means[users]), self.untouched[items]
         found = np.where(unknown, self.own_means[users], predicted)

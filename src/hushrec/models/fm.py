@@ -45,7 +45,7 @@ from hushrec.errors import ParameterError
 from hushrec.models.mf import MatrixFactorization
 from hushrec.randomness import RandomStream
 
-Sparse: TypeAlias = "sparse.csr_array[np.float64]"
+Sparse: TypeAlias = Any  # a `csr_array`, whose stubs do not say that its product with an array is an array
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,10 +79,6 @@ class FactorizationMachine(MatrixFactorization):
         return 1 + (self.order - 1) * self.n_factors
 
     @property
-    def item_width(self) -> int:
-        return self.user_width
-
-    @property
     def n_side_rows(self) -> int:
         """The number of rows after the items in the public table: one per attribute, and one for the constant."""
         return 1 if self.attributes is None else self.attributes.shape[1] + 1
@@ -101,7 +97,7 @@ class FactorizationMachine(MatrixFactorization):
 
     @cached_property
     def _powers(self) -> tuple[Sparse, ...]:
-        """The attributes to the elementwise powers 0 to 3, as sparse matrices; zeros stay zero, even in power 0."""
+        """The attributes raised elementwise to the powers 0 to 3, as sparse matrices; zeros stay 0, even in power 0."""
         assert self.attributes is not None
         x = sparse.csr_array(self.attributes)
         return tuple(sparse.csr_array((x.data**power, x.indices, x.indptr), shape=x.shape) for power in range(4))
@@ -132,7 +128,7 @@ class FactorizationMachine(MatrixFactorization):
         rows[:, 0] += table[-1, 0]
         if self.attributes is not None:
             _, x, x2, x3 = self._powers
-            rows += _over_columns(x, columns)  # Σ x v, biases too
+            rows += x @ columns  # Σ x v, biases too
             second = self._second
             rows[:, 0] += 0.5 * np.sum(rows[:, second] ** 2 - _power_sum(items, columns, x2, second, 2), axis=1)
         if self.order == 3:
@@ -144,14 +140,17 @@ class FactorizationMachine(MatrixFactorization):
         return rows
 
     def direction(self, user_vector: FloatArray) -> FloatArray:
-        """Return `user_vector` with 1 in place of its first number, the user's bias: (1, u²), in order 3 (1, u², u³).
+        """Return `user_vector` with the user's bias, its first number, replaced by 1: (1, u²), in order 3 (1, u², u³).
 
         The error times this vector is the data term of the gradient of an item's row.
         """
         return np.concatenate([[1.0], user_vector[1:]])
 
     def predict(self, user_vector: FloatArray, item_rows: FloatArray) -> FloatArray:
-        """Return the predicted ratings: the sum of both rows' first numbers and the product of their other numbers."""
+        """Return the predicted rating of each item.
+
+        It is the sum of the first numbers of the user vector and the item's row, plus the product of the other numbers.
+        """
         return np.asarray(user_vector[0] + item_rows[:, 0] + item_rows[:, 1:] @ user_vector[1:])
 
     def predict_pairs(
@@ -163,22 +162,14 @@ class FactorizationMachine(MatrixFactorization):
     def predict_all(self, user_vectors: FloatArray, item_rows: FloatArray) -> FloatArray:
         return np.asarray(user_vectors[:, :1] + item_rows[:, 0] + user_vectors[:, 1:] @ item_rows[:, 1:].T)
 
-    def user_gradient(
-        self,
-        errors: FloatArray,
-        user_vector: FloatArray,
-        item_rows: FloatArray,
-        regularization: FloatArray,
-        *,
-        data_weight: float,
-    ) -> FloatArray:
-        """Return the downhill gradient of the user's row: N mean(e (1, e_1, e_2)) minus the prior term.
+    def item_directions(self, item_rows: FloatArray) -> FloatArray:
+        """Return `item_rows` with the first number of each row replaced by 1: (1, e_1), in order 3 (1, e_1, e_2).
 
-        N is `data_weight`, e an error, and (e_1, e_2) an item's row without its first number.
+        The products of the errors and these rows are the data terms of the user's gradient.
         """
-        features = item_rows.copy()
-        features[:, 0] = 1
-        return data_weight * (errors @ features) / len(errors) - user_vector * regularization
+        rows = item_rows.copy()
+        rows[:, 0] = 1
+        return rows
 
     def move_items(self, table: FloatArray, sums: FloatArray, counts: IntArray, prior: FloatArray) -> FloatArray:
         """Return the public table after one round's reports.
@@ -202,39 +193,42 @@ class FactorizationMachine(MatrixFactorization):
         if self.attributes is not None:
             item_sums = self._item_sums(columns, data)
             column_sums = self._column_sums(items, columns, data)
-            column_counts = _over_items(self._powers[0], counts)
+            column_counts = self._powers[0].T @ counts
         constant = np.zeros((1, self.item_width))
         constant[0, 0] = data[:, 0].sum() / max(int(counts.sum()), 1)
         moved = [_mean_move(items, item_sums, counts, prior), _mean_move(columns, column_sums, column_counts, prior)]
         return np.concatenate([*moved, table[-1:] + constant])
 
     def _item_sums(self, columns: FloatArray, data: FloatArray) -> FloatArray:
-        """Return the sums of the formula in `move_items` for the rows of items, where x = 1; `data` has (s, S², S³)."""
+        """Return what each item contributes to its own row, by the formula in `move_items`; `data` has (s, S², S³)."""
         _, x, x2, _ = self._powers
-        others, moves, s = _over_columns(x, columns), data.copy(), data[:, :1]  # e_1 − v of the item itself
+        others, moves, s = x @ columns, data.copy(), data[:, :1]  # e_1 − v of the item itself
         moves[:, self._second] += s * others[:, self._second]
         if self.order == 3:
             e1 = others[:, self._third]
-            e2 = (e1**2 - _over_columns(x2, columns[:, self._third] ** 2)) / 2
+            e2 = (e1**2 - x2 @ columns[:, self._third] ** 2) / 2
             moves[:, self._third] = data[:, self._third] * e1 + s * e2
         return moves
 
     def _column_sums(self, items: FloatArray, columns: FloatArray, data: FloatArray) -> FloatArray:
-        """Return the sums of the formula in `move_items` for the rows of attributes; `data` has (s, S², S³)."""
+        """Return the sum of what items contribute to each attribute's row, by the formula in `move_items`.
+
+        `data` has (s, S², S³) of each item.
+        """
         _, x, x2, x3 = self._powers
-        e1, s = items + _over_columns(x, columns), data[:, :1]
-        moves = _over_items(x, data)
+        e1, s = items + x @ columns, data[:, :1]
+        moves: FloatArray = x.T @ data
         second, third = self._second, self._third
-        moves[:, second] += _over_items(x, s * e1[:, second]) - _over_items(x2, s) * columns[:, second]
+        moves[:, second] += x.T @ (s * e1[:, second]) - (x2.T @ s) * columns[:, second]
         if self.order == 3:
             v, e1, data3 = columns[:, third], e1[:, third], data[:, third]
             e2 = (e1**2 - _power_sum(items, columns, x2, third, 2)) / 2
-            moves[:, third] = _over_items(x, data3 * e1 + s * e2) - v * _over_items(x2, data3 + s * e1)
-            moves[:, third] += v**2 * _over_items(x3, s)
+            moves[:, third] = x.T @ (data3 * e1 + s * e2) - v * (x2.T @ (data3 + s * e1))
+            moves[:, third] += v**2 * (x3.T @ s)
         return moves
 
     def _split(self, table: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Split the public table into the rows of the items and the rows of the attributes."""
+        """Return the rows of the items and the rows of the attributes in the public table, without the constant."""
         n_items = len(table) - self.n_side_rows
         self._check(n_items)
         return table[:n_items], table[n_items:-1]
@@ -244,23 +238,13 @@ class FactorizationMachine(MatrixFactorization):
             raise ParameterError(f"attributes must have {n_items} rows, one per item, got {len(self.attributes)}.")
 
 
-def _over_columns(x: Sparse, columns: FloatArray) -> FloatArray:
-    """Return, for each item, the sum of its attributes' rows in `columns`, weighted by the attributes' values x."""
-    return np.asarray(x @ columns)
-
-
-def _over_items(x: Sparse, items: FloatArray | IntArray) -> FloatArray:
-    """Return, for each attribute, the sum of the rows in `items` that have it, weighted by the attribute's values x."""
-    return np.asarray(x.T @ items)
-
-
 def _power_sum(items: FloatArray, columns: FloatArray, x: Sparse, part: slice, power: int) -> FloatArray:
     """Return, for each item, the sum of (x v)^p over its own column and the columns of its attributes.
 
     p is `power`. The argument `x` holds the values of the attributes, already raised to the power p. `part` selects the
     vector v in a row.
     """
-    return items[:, part] ** power + _over_columns(x, columns[:, part] ** power)
+    return np.asarray(items[:, part] ** power + x @ columns[:, part] ** power)
 
 
 def _mean_move(rows: FloatArray, sums: FloatArray, counts: FloatArray | IntArray, prior: FloatArray) -> FloatArray:
@@ -270,8 +254,8 @@ def _mean_move(rows: FloatArray, sums: FloatArray, counts: FloatArray | IntArray
 
 
 def sent_columns(attributes: FloatArray | None, titles: Sequence[str], details: FloatArray | None) -> dict[str, Any]:
-    """Return the keyword arguments of `FactorizationMachine.from_options` for the attributes that a server sends.
+    """Return the keyword arguments of `FactorizationMachine.from_options` for the catalogue of a run on a network.
 
-    `titles` and `details` are not used.
+    They are a dict with one entry, `attributes`. `titles` and `details` are not used.
     """
     return {"attributes": attributes}

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numba
 import numpy as np
@@ -16,7 +16,7 @@ from hushrec.arrays import FloatArray, IntArray
 from hushrec.models import gp
 from hushrec.models.gp import ItemTable
 from hushrec.models.item_columns import ModelOfColumns
-from hushrec.models.predictor import Arrays, ProfilePredictions
+from hushrec.models.predictor import Arrays, Predictor, ProfilePredictions
 from hushrec.models.titles import TitleRows
 from hushrec.scale import HIGHEST, LOWEST
 
@@ -31,7 +31,10 @@ class GaussianProcess(ModelOfColumns):
 
 
 class Ratings(NamedTuple):
-    """Everybody's ratings on the scale 1 to 5; user i has the entries `starts[i]` … `starts[i + 1]` − 1."""
+    """Everybody's ratings, on the scale 1 to 5.
+
+    User i rated the items `items[starts[i]:starts[i + 1]]`; their ratings are the same slice of `values`.
+    """
 
     starts: IntArray
     items: IntArray
@@ -43,7 +46,7 @@ class Ratings(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class GaussianProcessPredictor:
+class GaussianProcessPredictor(Predictor):
     """The predictor of model `gp`, from the public table and each person's own ratings.
 
     A prediction is a weighted sum over the person's ratings. The weights are computed once per person and cached.
@@ -59,11 +62,8 @@ class GaussianProcessPredictor:
         starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         wanted = np.ascontiguousarray(items[order], dtype=np.int64)
         found, unsorted = np.empty(len(users)), np.empty(len(users))
-
-        def predict(first: int, stop: int) -> None:
-            _predict_people(people, starts, wanted, first, stop, self.table, self.ratings, self._alphas, found)
-
-        in_threads(predict, len(people))
+        arguments = people, starts, wanted, self.table, self.ratings, self._alphas, found
+        in_threads(_predict_people, len(people), *arguments)
         unsorted[order] = found
         return unsorted
 
@@ -106,15 +106,16 @@ class GaussianProcessPredictor:
         return np.asarray(together / np.sqrt(np.maximum(np.outer(own, other), np.finfo(np.float64).tiny)))
 
     def deviations(self, user: int) -> FloatArray:
-        """Return the standard deviation of the user's predicted rating of every item, `(n_items,)`.
+        """Return the standard deviation of the user's own rating of every item around the prediction, `(n_items,)`.
 
-        It expresses the uncertainty about the user's taste and about the item, but not the noise of a single rating.
+        It expresses the uncertainty about the user's taste and about the item, and what the model does not know about a
+        single rating. The last part cannot be left out: no run can tell the taste that its item columns do not express
+        from the scatter of ratings. About two thirds of held-out ratings are within one deviation of the prediction.
         """
         own = slice(self.ratings.starts[user], self.ratings.starts[user + 1])
         return np.asarray(self.of_profile(self.ratings.items[own], self.ratings.values[own]).deviations)
 
     def of_profile(self, items: IntArray, values: FloatArray) -> ProfilePredictions:
-        """Return scores, predicted ratings and their deviations of every item, for a person with these ratings."""
         found: FloatArray = _predict_profile(items.astype(np.int64), values, self.table)
         predicted, deviations = found.T
         scores = list_scores(predicted, self.table.log_counts, self.table.offsets)
@@ -142,18 +143,15 @@ class GaussianProcessPredictor:
     def _fit(self, people: IntArray) -> None:
         """Compute and cache the weights of these people's ratings (α of `gp.fit_process`), unless they are cached."""
         missing = people[~self._fitted[people]]
-
-        def fit(first: int, stop: int) -> None:
-            _fit_people(missing, first, stop, self.table, self.ratings, self._alphas)
-
-        in_threads(fit, len(missing))
+        in_threads(_fit_people, len(missing), missing, self.table, self.ratings, self._alphas)
         self._fitted[missing] = True
 
     def _predict_all(self, user: int) -> FloatArray:
         """Return the predicted ratings of every item for one user, `(n_items,)`.
 
-        The nonlinear part of the kernel is computed in single precision. The linear parts (item rows and titles) are
-        first multiplied by the weights α, then by all items at once.
+        The nonlinear part of the kernel is computed in single precision. The linear parts of the kernel
+        (products of item rows and of title rows) are first summed over the user's ratings with the weights α, then
+        multiplied by the rows of all items at once.
         """
         own = slice(self.ratings.starts[user], self.ratings.starts[user + 1])
         items, alpha = self.ratings.items[own], self._alphas[own]
@@ -180,21 +178,24 @@ def list_scores(predicted: FloatArray, log_counts: FloatArray, offsets: FloatArr
     return np.asarray(log_counts + LIST_QUALITY * offsets + LIST_TASTE * (predicted - offsets))
 
 
-def in_threads(work: Callable[[int, int], None], count: int, per_task: int = PEOPLE_PER_TASK) -> None:
-    """Call work(first, stop) in a thread pool, for ranges of `per_task` numbers that cover 0 … `count` − 1."""
+def in_threads(work: Callable[..., None], count: int, *arguments: Any, per_task: int = PEOPLE_PER_TASK) -> None:
+    """Call `work(first, stop, *arguments)` in threads, for ranges of `per_task` numbers that cover 0 … `count` − 1."""
+
+    def run(first: int) -> None:
+        work(first, min(first + per_task, count), *arguments)
+
     with ThreadPoolExecutor(numba.get_num_threads()) as threads:
-        list(threads.map(lambda first: work(first, min(first + per_task, count)), range(0, count, per_task)))
+        list(threads.map(run, range(0, count, per_task)))
 
 
 @njit(cache=True, nogil=True)
-def _fit_people(people, first, stop, table, ratings, alphas):  # type: ignore[no-untyped-def]
-    """Fill `alphas` with the weights α of the ratings of people[first:stop], as `gp.fit_process` defines them.
+def _fit_people(first, stop, people, table, ratings, alphas):  # type: ignore[no-untyped-def]
+    """Fill `alphas` with the weights α of the ratings of `people[first:stop]`, as `gp.fit_process` defines them.
 
     If the kernel has no nonlinear part (amplitude 0), the weights are computed faster, from the residuals of the linear
-    model divided by the items' variances; titles are then ignored. Otherwise only a person's first `gp.MOST_RATINGS`
-    ratings get weights.
+    model divided by the items' variances; the title rows are empty then. Otherwise only a person's first
+    `gp.MOST_RATINGS` ratings get weights.
     """
-    words = gp.title_scratch(table)
     for place in range(first, stop):
         begin, end = ratings.starts[people[place]], ratings.starts[people[place] + 1]
         if table.kernel[0] != 0.0:
@@ -206,21 +207,20 @@ def _fit_people(people, first, stop, table, ratings, alphas):  # type: ignore[no
             expected = gp.predict_taste(mean, items, table.rows)
             alpha = (residuals - expected) / table.variances[items]
         else:
-            _, alpha = gp.fit_process(items, residuals, table, words)
+            _, alpha = gp.fit_process(items, residuals, table)
         for k in range(len(items)):  # a slice assignment takes seconds to compile
             alphas[begin + k] = alpha[k]
 
 
 @njit(cache=True, nogil=True)
 def _predict_people(  # type: ignore[no-untyped-def]
-    people, starts, wanted, first, stop, table, ratings, alphas, found
+    first, stop, people, starts, wanted, table, ratings, alphas, found
 ):
-    """Fill `found` with the predicted ratings of people[first:stop], on the scale 1 to 5.
+    """Fill `found` with the predicted ratings of `people[first:stop]`, on the scale 1 to 5.
 
     `found` has the order of `wanted`: the entries `starts[i]` … `starts[i + 1]` − 1 are the items to predict for
-    people[i]. `alphas` has the weights from `_fit_people`.
+    `people[i]`. `alphas` has the weights from `_fit_people`.
     """
-    words = gp.title_scratch(table)
     for place in range(first, stop):
         begin, end = ratings.starts[people[place]], ratings.starts[people[place] + 1]
         items, alpha = ratings.items[begin:end], alphas[begin:end]
@@ -228,7 +228,7 @@ def _predict_people(  # type: ignore[no-untyped-def]
         if table.kernel[0] == 0.0:
             own = gp.predict_taste(gp.taste_of(items, alpha, table.rows), mine, table.rows)
         else:
-            own = gp.predict_mean(items, alpha, mine, table, words)
+            own = gp.predict_mean(items, alpha, mine, table)
         for k in range(len(mine)):
             found[starts[place] + k] = min(max(table.offsets[mine[k]] + own[k], LOWEST), HIGHEST)
 
@@ -239,15 +239,14 @@ def _predict_profile(items, values, table):  # type: ignore[no-untyped-def]
 
     Only the first `gp.MOST_RATINGS` ratings are used.
     """
-    words = gp.title_scratch(table)
     kept = items[: gp.MOST_RATINGS]
     residuals = values[: gp.MOST_RATINGS] - table.offsets[kept]
-    factor, alpha = gp.fit_process(kept, residuals, table, words)
+    factor, alpha = gp.fit_process(kept, residuals, table)
     wanted = np.arange(len(table.offsets))
-    means = gp.predict_mean(kept, alpha, wanted, table, words)
-    deviations = gp.predict_deviation(kept, factor, wanted, table, words)
+    means = gp.predict_mean(kept, alpha, wanted, table)
+    deviations = gp.predict_deviation(kept, factor, wanted, table)
     found = np.empty((len(wanted), 2))
     for k in range(len(wanted)):
         found[k, 0] = min(max(means[k] + table.offsets[k], LOWEST), HIGHEST)
-        found[k, 1] = np.sqrt(deviations[k] ** 2 + table.effect_variances[k])
+        found[k, 1] = np.sqrt(deviations[k] ** 2 + table.variances[k])
     return found

@@ -34,7 +34,6 @@ class ItemTable(NamedTuple):
     offsets: FloatArray  # o_j, the expected rating for an average taste, on the scale 1 to 5, (n_items,)
     rows: FloatArray  # x_j, whose product with the taste is added to the offset, (n_items, L)
     variances: FloatArray  # v_j, the variance of a rating of item j by a person of known taste, (n_items,)
-    effect_variances: FloatArray  # the part of v_j due to uncertainty about the item, (n_items,)
     log_counts: FloatArray  # expected logarithm of the number of raters, (n_items,)
     kernel: FloatArray  # amplitude a and squared length ℓ² of the kernel's nonlinear part, (2,)
     title_starts: IntArray  # this and the next two are the fields of a `TitleRows`
@@ -130,7 +129,7 @@ def transposed(rows, items):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def kernel_row(row, columns, kernel, out):  # type: ignore[no-untyped-def]
-    """Fill `out[i]` with x·x_i + a exp(−‖x − x_i‖²/2ℓ²); x is `row`, x_i is columns[:, i], and (a, ℓ²) is `kernel`."""
+    """Fill `out[i]` with x·x_i + a exp(−‖x − x_i‖²/2ℓ²); x is `row`, x_i is `columns[:, i]`, (a, ℓ²) is `kernel`."""
     amplitude, length_squared = kernel[0], kernel[1]
     n = columns.shape[1]
     distance = np.zeros(n)
@@ -145,16 +144,17 @@ def kernel_row(row, columns, kernel, out):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def title_scratch(table):  # type: ignore[no-untyped-def]
-    """Return the working memory `words` that `add_titles` needs: a zero for each column of the title rows."""
+def _title_scratch(table):  # type: ignore[no-untyped-def]
+    """Return the working memory `words` of `_add_titles`: a zero for each word and each series of the titles."""
     return np.zeros(table.title_columns.max() + 1 if len(table.title_columns) else 0)
 
 
 @njit(cache=True, nogil=True)
-def add_titles(item, others, table, words, out):  # type: ignore[no-untyped-def]
-    """Add the product of the title rows of `item` and others[i] to `out[i]`, for every i.
+def _add_titles(item, others, table, words, out):  # type: ignore[no-untyped-def]
+    """Add the product t_jᵀt_l of the title rows of `item` and `others[i]` to `out[i]`, for every i.
 
-    `words` is the result of `title_scratch`, all zero before and after the call.
+    The title row of an item has an entry for each word of its title and one for its series (`models.titles`). `words`
+    is the result of `_title_scratch`, all zero before and after the call.
     """
     starts, columns, weights = table.title_starts, table.title_columns, table.title_weights
     if starts[item] == starts[item + 1]:
@@ -168,55 +168,62 @@ def add_titles(item, others, table, words, out):  # type: ignore[no-untyped-def]
         words[columns[place]] = 0.0
 
 
+@njit(inline="always")  # a call would copy the whole record of the table
+def fill_kernel(item, others, columns, table, words, out):  # type: ignore[no-untyped-def]
+    """Fill `out[i]` with k(`item`, `others[i]`), the kernel of this module, for every i.
+
+    `columns` has the rows of `others` as columns. `table` is the `ItemTable`, `words` the result of `_title_scratch`.
+    """
+    kernel_row(table.rows[item], columns, table.kernel, out)
+    _add_titles(item, others, table, words, out)
+
+
 @njit(cache=True, nogil=True)
-def fit_process(items, residuals, table, words):  # type: ignore[no-untyped-def]
+def fit_process(items, residuals, table):  # type: ignore[no-untyped-def]
     """Fit one person's Gaussian process; return the Cholesky factor U and the weights α of the ratings.
 
-    K is the kernel matrix of the rated `items`: K + diag(v) = UᵀU and α = (K + diag v)⁻¹ y. The `residuals` y have one
-    entry per rating, `table` is the `ItemTable`, and `words` is the result of `title_scratch`.
+    K is the kernel matrix of the rated `items` and v their variances: K + diag(v) = UᵀU and α = (K + diag v)⁻¹ y. The
+    `residuals` y are the ratings minus the items' offsets, and `table` is the `ItemTable`.
     """
-    h, rows = len(items), table.rows
-    matrix = np.empty((h, h))
-    columns = transposed(rows, items)
+    h = len(items)
+    matrix, words = np.empty((h, h)), _title_scratch(table)
+    columns = transposed(table.rows, items)
     for i in range(h):
-        kernel_row(rows[items[i]], columns[:, i:], table.kernel, matrix[i, i:])
-        add_titles(items[i], items[i:], table, words, matrix[i, i:])
+        fill_kernel(items[i], items[i:], columns[:, i:], table, words, matrix[i, i:])
         matrix[i, i] += table.variances[items[i]]
     factorize(matrix)
     return matrix, solve_factor(matrix, residuals)
 
 
 @njit(cache=True, nogil=True)
-def predict_mean(items, alpha, wanted, table, words):  # type: ignore[no-untyped-def]
+def predict_mean(items, alpha, wanted, table):  # type: ignore[no-untyped-def]
     """Return the predicted rating of each wanted item minus its offset, `(n_wanted,)`.
 
-    For item j it is Σ α_i k(i, j) over the rated `items` i. `alpha` has the weights α from `fit_process`; `table` and
-    `words` are arguments of that function.
+    For item j it is Σ α_i k(i, j) over the rated `items` i. `alpha` has the weights α from `fit_process`, and `table`
+    is the `ItemTable`.
     """
-    found = np.zeros(len(wanted))
+    found, words = np.zeros(len(wanted)), _title_scratch(table)
     columns = transposed(table.rows, items)
     similar = np.empty(len(items))
     for place in range(len(wanted)):
-        kernel_row(table.rows[wanted[place]], columns, table.kernel, similar)
-        add_titles(wanted[place], items, table, words, similar)
+        fill_kernel(wanted[place], items, columns, table, words, similar)
         for i in range(len(items)):
             found[place] += similar[i] * alpha[i]
     return found
 
 
 @njit(cache=True, nogil=True)
-def predict_deviation(items, factor, wanted, table, words):  # type: ignore[no-untyped-def]
+def predict_deviation(items, factor, wanted, table):  # type: ignore[no-untyped-def]
     """Return the posterior standard deviation of the expected rating of each wanted item, `(n_wanted,)`.
 
     For item j it is √(k_jj − k_jᵀ(K + diag v)⁻¹k_j), where k_j is the kernel between j and the rated items. `factor` is
-    the Cholesky factor of K + diag v. `table` and `words` are arguments of `fit_process`.
+    the Cholesky factor of K + diag v, from `fit_process`, and `table` is the `ItemTable`.
     """
-    found = np.zeros(len(wanted))
+    found, words = np.zeros(len(wanted)), _title_scratch(table)
     columns = transposed(table.rows, items)
     similar = np.empty(len(items))
     for place in range(len(wanted)):
-        kernel_row(table.rows[wanted[place]], columns, table.kernel, similar)
-        add_titles(wanted[place], items, table, words, similar)
+        fill_kernel(wanted[place], items, columns, table, words, similar)
         unexplained = prior_variance(wanted[place], table) - _explained(factor, similar)
         found[place] = math.sqrt(max(unexplained, 0.0))
     return found

@@ -29,7 +29,11 @@ _NUMERALS = frozenset("ii iii iv v vi vii viii ix x 2 3 4 5 6 7 8 9 10".split())
 
 @dataclass(frozen=True, eq=False)
 class ItemColumns:
-    """The taste columns and detail columns of all items, each with mean 0 over the items, and their title rows."""
+    """The public columns of all items: taste columns, detail columns and title rows.
+
+    A person may like or dislike what a taste column says of an item, such as a genre. Detail columns only help to
+    predict how popular and how good an item is. A title row says which words the item's title has.
+    """
 
     taste: FloatArray = field(repr=False)  # (n_items, n_taste)
     details: FloatArray = field(repr=False)  # (n_items, n_details)
@@ -56,6 +60,7 @@ class ItemColumns:
         return len(self.taste)
 
     def first(self, n_items: int) -> "ItemColumns":
+        """Return the taste columns, detail columns and title rows of the first `n_items` items."""
         titles, end = self.titles, self.titles.starts[n_items]
         rows = TitleRows(titles.starts[: n_items + 1], titles.columns[:end], titles.weights[:end])
         return replace(self, taste=self.taste[:n_items], details=self.details[:n_items], titles=rows)
@@ -76,7 +81,7 @@ class ModelOfColumns:
 
     @property
     def attributes(self) -> FloatArray:
-        """All public columns of the items, `(n_items, n_taste + n_details)`."""
+        """The taste columns and then the detail columns of all items, `(n_items, n_taste + n_details)`."""
         return np.concatenate([self.columns.taste, self.columns.details], axis=1)
 
     @property
@@ -109,9 +114,11 @@ def _public_counts(ratings: Any) -> FloatArray:
 
 
 def sent_columns(taste: FloatArray | None, titles: Sequence[str], details: FloatArray | None) -> dict[str, Any]:
-    """Return the keyword arguments of `ModelOfColumns.from_options` for the catalogue that a server sends.
+    """Return the keyword arguments of `ModelOfColumns.from_options` for the catalogue of a run on a network.
 
-    `details` is None on a device, which does not need the detail columns.
+    Server and devices call this function. `taste` has the taste columns, which the server sends to devices, and
+    `details` the detail columns. A device does not get the detail columns and passes None. A server that restores a
+    stored run passes None too, because its stored state contains the detail columns.
     """
     none = np.zeros((len(titles), 0))
     columns = (none if taste is None else taste, none if details is None else details)
@@ -119,12 +126,14 @@ def sent_columns(taste: FloatArray | None, titles: Sequence[str], details: Float
 
 
 def item_columns(n_items: int, titles: Sequence[str] | None, attributes: pl.DataFrame | None) -> ItemColumns:
-    """Return all columns of a catalogue.
+    """Return the taste columns, detail columns and title rows of all items, computed from their titles and attributes.
 
-    `attributes` has a Boolean column named `NAME=CATEGORY` for each category, and a column for each numeric attribute.
+    Taste columns and detail columns have mean 0 over the items. `attributes` has a Boolean column named `NAME=CATEGORY`
+    for each category, and a column for each numeric attribute.
     """
+    attributes = pl.DataFrame() if attributes is None else attributes
     flags, numbers = _flags(attributes), _numbers(attributes)
-    taste = _centred(n_items, [_shared(one) for one in flags] + [_curved(one) for one in numbers])
+    taste = _centred(n_items, [_unit_rows(one) for one in flags] + [_curved(one) for one in numbers])
     kept, rest = _split_columns(taste)
     details = [rest, *(one.sum(axis=1, keepdims=True) for one in flags), *(_bumps(one) for one in numbers)]
     details += [_standard(number)[:, None] * one for number in numbers for one in flags]
@@ -135,10 +144,8 @@ def item_columns(n_items: int, titles: Sequence[str] | None, attributes: pl.Data
     return ItemColumns(kept, _centred(n_items, details), rows)
 
 
-def _flags(attributes: pl.DataFrame | None) -> list[FloatArray]:
+def _flags(attributes: pl.DataFrame) -> list[FloatArray]:
     """Return an array `(n_items, n_categories)` per categorical attribute: 1 if an item has the category, else 0."""
-    if attributes is None:
-        return []
     names: dict[str, list[str]] = {}
     for column in attributes.columns:
         if attributes.schema[column] == pl.Boolean:
@@ -146,16 +153,14 @@ def _flags(attributes: pl.DataFrame | None) -> list[FloatArray]:
     return [attributes.select(own).fill_null(False).to_numpy().astype(np.float64) for own in names.values()]
 
 
-def _numbers(attributes: pl.DataFrame | None) -> list[FloatArray]:
+def _numbers(attributes: pl.DataFrame) -> list[FloatArray]:
     """Return each numeric attribute that varies over the items, `(n_items,)`; NaN for items without a value."""
-    if attributes is None:
-        return []
     columns = [attributes[name] for name, kind in attributes.schema.items() if kind != pl.Boolean]
     numbers = [column.cast(pl.Float64).fill_null(float("nan")).to_numpy().astype(np.float64) for column in columns]
     return [number for number in numbers if len(np.unique(number[np.isfinite(number)])) > 1]
 
 
-def _shared(flags: FloatArray) -> FloatArray:
+def _unit_rows(flags: FloatArray) -> FloatArray:
     """Return one array of `_flags` with its rows scaled to norm 1; the row of an item without a category stays 0."""
     return np.asarray(flags / np.sqrt(np.maximum(flags.sum(axis=1, keepdims=True), 1)))
 
@@ -168,13 +173,16 @@ def _standard(number: FloatArray) -> FloatArray:
 
 
 def _curved(number: FloatArray) -> FloatArray:
-    """Return the standardized attribute x and `CURVATURE` times x², `(n_items, 2)`; people may prefer the middle."""
+    """Return the standardized attribute x and `CURVATURE` · x², `(n_items, 2)`; x² lets people prefer middle values."""
     standard = _standard(number)
     return np.stack([standard, CURVATURE * standard**2], axis=1)
 
 
 def _bumps(number: FloatArray) -> FloatArray:
-    """Return triangular basis functions of a numeric attribute, with knots at its quantiles; 0 if it is missing."""
+    """Return triangular basis functions of a numeric attribute, `(n_items, n_knots)`; 0 for items without a value.
+
+    The knots are quantiles of the attribute.
+    """
     known = number[np.isfinite(number)]
     knots = np.unique(np.quantile(known, KNOTS))
     unit = np.eye(len(knots))
@@ -185,8 +193,9 @@ def _bumps(number: FloatArray) -> FloatArray:
 def _title_shape(title: str) -> list[float]:
     """Return seven numbers that describe the form of a title.
 
-    Flags for: a numeral after the first word; "part" or a colon; a second title in brackets; a foreign article; a
-    trailing ", The"; a trailing ", A" or ", An". Then the number of words, centred and scaled.
+    Flags for: a numeral after the first word; "part" or a colon; a second title in brackets; a foreign article,
+    such as "le", in that second title or after the last comma; a trailing ", The"; a trailing ", A" or ", An". Then the
+    number of words, at most 8, centred and scaled.
     """
     plain = without_brackets(title)
     second = " ".join(part for part in re.findall(r"\(([^)]*)\)", title) if not part.strip().isdigit())

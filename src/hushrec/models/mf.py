@@ -50,7 +50,7 @@ class MatrixFactorization:
 
     @property
     def item_width(self) -> int:
-        return self.n_factors
+        return self.user_width
 
     @property
     def n_side_rows(self) -> int:
@@ -78,8 +78,12 @@ class MatrixFactorization:
         return table
 
     def direction(self, user_vector: FloatArray) -> FloatArray:
-        """Return the vector that gives an item's data gradient when multiplied by the error: here, the user vector."""
+        """Return the user vector, whose product with an item's error is the data term of the item's gradient."""
         return user_vector
+
+    def item_directions(self, item_rows: FloatArray) -> FloatArray:
+        """Return the item vectors, whose products with the errors are the data terms of the user's gradient."""
+        return item_rows
 
     def errors(self, values: FloatArray, scores: FloatArray) -> FloatArray:
         """Return the error of every rated item: its rating in `values` minus its predicted rating in `scores`."""
@@ -128,15 +132,19 @@ class MatrixFactorization:
         *,
         data_weight: float,
     ) -> FloatArray:
-        """Return the downhill gradient of u: N mean(e v) − u Λ_u, over the rated items, where N is `data_weight`."""
-        return data_weight * (errors @ item_rows) / len(errors) - user_vector * regularization
+        """Return the downhill gradient of the user vector u: N mean(e v) − u Λ_u.
+
+        N is `data_weight`, the mean is over the rated items, e is an item's error, v its row of `item_directions`, and
+        Λ_u the regularization.
+        """
+        return data_weight * (errors @ self.item_directions(item_rows)) / len(errors) - user_vector * regularization
 
     def move_items(self, table: FloatArray, sums: FloatArray, counts: IntArray, prior: FloatArray) -> FloatArray:
         """Return the public table with the mean of each item's gradients added; items without gradients do not change.
 
-        `sums` `(n_items, item_width)` and `counts` `(n_items,)` are the sums and numbers of the gradients in a round's
-        reports, already multiplied by the step size. `prior`, the step size times the regularization, is not used here,
-        because the gradients contain the prior term. Departs from [SDCF], Algorithm 2, which divides by one count of
-        all gradients.
+        `sums` `(n_items, item_width)` has the sum of each item's gradients in a round's reports, and `counts`
+        `(n_items,)` their number. Devices have multiplied the gradients by the step size. `prior`, the step size times
+        the regularization, is not used here, because the gradients contain the prior term. Departs from [SDCF],
+        Algorithm 2, which divides by one count of all gradients.
         """
         return table + sums / np.maximum(counts, 1)[:, None]

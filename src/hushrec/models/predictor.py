@@ -22,7 +22,7 @@ class ProfilePredictions(NamedTuple):
 
     scores: FloatArray  # recommendation lists are sorted by these, (n_items,)
     predicted: FloatArray | None = None  # ratings on the scale 1 to 5, (n_items,); None for a model that ranks
-    deviations: FloatArray | None = None  # standard deviations of `predicted`, (n_items,); None where not available
+    deviations: FloatArray | None = None  # standard deviation of ratings around `predicted`, (n_items,); or None
 
 
 class Predictor(Protocol):
@@ -45,7 +45,10 @@ class Predictor(Protocol):
         return np.array([self.likeness(int(item))[others] for item in items]).reshape(len(items), len(others))
 
     def deviations(self, user: int) -> FloatArray | None:
-        """Return the standard deviations of a user's predicted ratings, `(n_items,)`; None if the model has none."""
+        """Return the standard deviations of a user's own ratings around the predicted ones, `(n_items,)`.
+
+        None if the model does not estimate them.
+        """
         return None
 
     def released_support(self) -> FloatArray | None:

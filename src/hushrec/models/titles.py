@@ -3,7 +3,7 @@
 Titles are public and cost no privacy budget. Each item j gets a sparse row t_j with one entry per word of its title and
 one for its series, so that
 
-    t_j · t_k = word_variance · cos(w_j, w_k) + series_variance · [j and k are of one series],
+    t_j · t_k = WORD_VARIANCE · cos(w_j, w_k) + SERIES_VARIANCE · [j and k are of one series],
 
 where w_j holds the inverse document frequencies of the words of title j. Added to the kernel of a Gaussian process,
 this product gives every person a random preference with mean 0 for each word and each series: a person who dislikes one
@@ -39,7 +39,7 @@ class TitleRows:
 
     @property
     def matrix(self) -> sp.csr_array:
-        """The title rows as a sparse matrix, `(n_items, n_words + n_series)`."""
+        """The title rows as a sparse matrix, `(n_items, n_columns)`, with a column for each word and each series."""
         n_columns = int(self.columns.max()) + 1 if len(self.columns) else 0
         return sp.csr_array((self.weights, self.columns, self.starts), shape=(len(self.starts) - 1, n_columns))
 
@@ -50,9 +50,10 @@ def title_words(title: str) -> list[str]:
 
 
 def series_stem(title: str) -> str:
-    """Return the first three words of a title before a colon or a numeral, without stop words.
+    """Return the first three words of a title that are not stop words, up to a colon or a numeral.
 
-    Titles with the same stem count as one series. The stem may be empty.
+    A numeral that is the first of these words does not end the stem; words such as "part" count as numerals. Titles
+    with the same stem are one series. The stem may be empty.
     """
     stem: list[str] = []
     for word in words_of(without_brackets(title).partition(":")[0]):
@@ -71,13 +72,11 @@ def series_of(titles: Sequence[str]) -> IntArray:
     return np.array([numbers.get(stem, -1) for stem in stems], dtype=np.int64)
 
 
-def title_rows(
-    titles: Sequence[str], *, word_variance: float = WORD_VARIANCE, series_variance: float = SERIES_VARIANCE
-) -> TitleRows:
+def title_rows(titles: Sequence[str]) -> TitleRows:
     """Return the sparse title rows of these titles.
 
     A word has the weight log(number of titles / number of titles with it). The words of a title are scaled so that
-    their squares sum to `word_variance`. The entry of a series has the square `series_variance`.
+    their squares sum to `WORD_VARIANCE`. The entry of a series has the square `SERIES_VARIANCE`.
     """
     words = [sorted(set(title_words(title))) for title in titles]
     frequency = Counter(word for own in words for word in own)
@@ -89,10 +88,10 @@ def title_rows(
         norm = np.sqrt(sum(weight[word] ** 2 for word in own))
         if norm > 0:
             columns += [column[word] for word in own]
-            weights += [np.sqrt(word_variance) * weight[word] / norm for word in own]
+            weights += [np.sqrt(WORD_VARIANCE) * weight[word] / norm for word in own]
         if number >= 0:
             columns.append(len(column) + int(number))
-            weights.append(np.sqrt(series_variance))
+            weights.append(np.sqrt(SERIES_VARIANCE))
         starts.append(len(columns))
     return TitleRows(np.array(starts), np.array(columns, dtype=np.int64), np.array(weights, dtype=np.float64))
 

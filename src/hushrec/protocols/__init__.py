@@ -13,9 +13,9 @@ DEFAULTS = (MASKED, SDCF)  # a run that names no protocol uses the first of thes
 
 
 def _with_plugged_models(protocol: Protocol) -> Protocol:
-    """Return the protocol with plug-in models added to `models`: those whose `spoken_by` names this protocol."""
-    others = [name for name, model in MODELS.items() if protocol.name in model.spoken_by]
-    return replace(protocol, models=tuple(dict.fromkeys([*protocol.models, *others])))
+    """Return the protocol with plug-in models added to `models`: all whose `spoken_by` contains this protocol."""
+    plugged = [name for name, model in MODELS.items() if protocol.name in model.spoken_by]
+    return replace(protocol, models=tuple(dict.fromkeys([*protocol.models, *plugged])))
 
 
 PROTOCOLS: Registry[Protocol] = Registry(
@@ -31,12 +31,21 @@ def find_protocol(name: str) -> Protocol:
 
 
 def default_protocol(model: str | None) -> str:
-    """Return the name of the protocol to use when none is given: the first of `DEFAULTS` that supports the model.
+    """Return the name of the protocol to use if none is given: the first of `DEFAULTS` that supports the model.
 
-    Return the first of `DEFAULTS` if `model` is None, or if no protocol of `DEFAULTS` supports it.
+    If `model` is None, or if no protocol of `DEFAULTS` supports it, return the first of `DEFAULTS`.
     """
     supporting = [protocol.name for protocol in DEFAULTS if model is None or model in protocol.models]
     return (supporting or [DEFAULTS[0].name])[0]
+
+
+def by_usual() -> list[Protocol]:
+    """Return all protocols, sorted: the default protocol, then other protocols with `usual` options, then the rest.
+
+    `Protocol.usual` has the options that a device uses if the person chose none; it is None if the
+    person must choose.
+    """
+    return sorted(PROTOCOLS.values(), key=lambda one: (one.name != default_protocol(None), one.usual is None))
 
 
 def protocols_of(model: str) -> list[str]:

@@ -16,7 +16,7 @@ from hushrec.protocols.parties import DeviceSide, ServerSide, State
 
 @dataclass(frozen=True, eq=False)
 class Fleet:
-    """The devices and data of a simulated run, as far as `ConfiguredProtocol.make_terms` needs to know them."""
+    """The facts from which `make_terms` computes the terms of a run. For a network run, the counts are estimates."""
 
     n_items: int
     n_ratings: int = field(repr=False)  # including those of people who do not take part
@@ -28,7 +28,7 @@ class Fleet:
 
 @dataclass(frozen=True, eq=False)
 class Spending:
-    """The facts about a finished run from which `ConfiguredProtocol.statement` computes its budget."""
+    """The facts about a run from which `ConfiguredProtocol.statement` computes what the run has cost."""
 
     rounds: int
     terms: Any
@@ -38,12 +38,51 @@ class Spending:
     losses: Mapping[str, FloatArray] = field(repr=False)  # (n_active,) privacy losses measured during the run, by name
 
 
+@dataclass(frozen=True)
+class LedgerStatement:
+    """What the reports of one device have cost so far, over all its runs. Only the device's person may see it."""
+
+    unit: str  # what the cost is about, such as a person's whole profile
+    spent: float  # ε
+    rounds: int | None  # rounds that were charged; None if the ledger does not count them
+    limit: float | None = None  # the most ε that the person allows for all runs together; None: no limit
+    delta: float = 0.0  # δ of `spent` and `limit`
+    sentences: Sequence[str] = ()  # what `spent` means, in plain words for the person
+    not_covered: Sequence[str] = ()
+    fixed: str | None = None  # a sentence that says why the person's options can no longer change; None if they can
+    own_epsilon: float | None = None  # the largest ε that the person lets one run cost; None if they chose none
+    own_delta: float | None = None  # δ of `own_epsilon`; None before the person has joined a run
+    numbers: Mapping[str, Any] = field(default_factory=dict)  # further numbers of this protocol, by name
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all fields except `numbers`, and the entries of `numbers`, in one dictionary."""
+        entries: dict[str, Any] = {**vars(self), **self.numbers}
+        del entries["numbers"]
+        return entries
+
+
+@dataclass(frozen=True)
+class PrivacyLevel:
+    """A budget that the device page offers to a person, with what it means in words."""
+
+    name: str
+    level: float  # the number by which `ConfiguredProtocol.options_at` finds the level
+    epsilon: float  # ε of all rounds together
+    welcome: str  # one sentence about the level, for a person who is about to join
+    words: Sequence[str]  # sentences about the level
+    confirm: str  # what the person agrees to by choosing the level
+    in_use: bool = False
+    is_asked: bool = False  # whether the person typed this level instead of choosing an offered one
+
+
 class ConfiguredProtocol(ABC):
     """A protocol with the options of one run or of one device; devices of the same run may have different budgets."""
 
     name: ClassVar[str]
     phases: ClassVar[tuple[str, ...]]  # of a round, in order
     divergence_advice: ClassVar[str] = ""  # advice for a diverging run, in addition to a smaller step
+    takes_own_level: ClassVar[bool] = False  # whether a person may also type a privacy level
+    pauses_for_level: ClassVar[bool] = False  # whether a device stops taking part before its privacy level changes
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:
@@ -52,7 +91,7 @@ class ConfiguredProtocol(ABC):
 
     @classmethod
     def network_options(cls, options: Mapping[str, Any], n_items: int, n_devices: int) -> dict[str, Any]:
-        """Return the options for a network run, with defaults for those that a simulation computes from its ratings."""
+        """Return the options of a network run, with defaults for options that simulations compute from ratings."""
         return dict(options)
 
     def predicts_new_items(self, model: str) -> bool:
@@ -61,14 +100,14 @@ class ConfiguredProtocol(ABC):
 
     def asks(self, terms: Any) -> list[str]:
         """Return sentences for the operator's page that say what a run with these terms requires of every device."""
-        return [f"Up to {terms.max_rounds:,} rounds."]
+        return ["One round." if terms.max_rounds == 1 else f"Up to {terms.max_rounds:,} rounds."]
 
     def expected_devices(self, terms: Any) -> int | None:
         """Return the number of devices that the noise or step of these terms is calibrated for; None if unknown."""
         return None
 
     def most_corrupt(self, terms: Any) -> int:
-        """Return the number of corrupt devices that these terms tolerate; 0 if they name none."""
+        """Return the largest number of corrupt devices that these terms protect against; 0 by default."""
         return 0
 
     def expectation(self, terms: Any, model: str, n_devices: float) -> str | None:
@@ -83,7 +122,7 @@ class ConfiguredProtocol(ABC):
         return {entry.name: getattr(self, entry.name) for entry in fields(self)}  # type: ignore[arg-type]
 
     def can_take_part(self, rated_counts: IntArray, n_items: int, model: Any) -> BoolArray:
-        """Return whether each device takes part, in the shape of `rated_counts`, the devices' numbers of ratings.
+        """Return whether each device takes part, given its number of ratings; the shape is that of `rated_counts`.
 
         By default all devices take part, so that taking part reveals nothing about the ratings.
         """
@@ -115,8 +154,19 @@ class ConfiguredProtocol(ABC):
         Raise `ParameterError` or `RemoteProtocolError` for terms that a device with these options must not accept.
         """
 
+    def table_width(self, terms: Any) -> int:
+        """Return about how many numbers the public table has for each item.
+
+        From this number, a device estimates the size of the table, and refuses a run whose table is too large. A
+        protocol whose public table has long rows must override this method.
+        """
+        return 1
+
     def check_terms(self, terms: Any) -> None:
-        """Raise `ParameterError` for terms that a device with these options must not accept; needs no catalogue."""
+        """Raise `ParameterError` for terms that a device with these options must not accept.
+
+        Unlike `make_device`, this method needs no model, so that a device can call it before it has the catalogue.
+        """
         return
 
     @abstractmethod
@@ -141,17 +191,25 @@ class ConfiguredProtocol(ABC):
         """Return the limits to set in a ledger, by unit, for a person who allows this ε for all runs together."""
         return {}
 
-    @abstractmethod
     def make_ledger(self, terms: Any) -> Ledger:
         """Return an empty ledger for a simulated person, with limits that allow the whole run."""
+        return Ledger(**self.joining_costs(terms))
 
     def losses(self, ledger: Ledger) -> dict[str, float]:
         """Return the privacy losses of one device that `statement` needs, by name, read from the device's ledger."""
         return {}
 
+    def own_budget(self, terms: Any) -> tuple[float | None, float | None]:
+        """Return `own_epsilon` and `own_delta` of `LedgerStatement` for a run with these terms.
+
+        `terms` is None before the person has joined a run. Both results are None for a protocol in which a person
+        cannot limit the ε of one run.
+        """
+        return None, None
+
     @abstractmethod
-    def ledger_statement(self, ledger: Ledger) -> dict[str, Any]:
-        """Return what one device has spent, the unit, and what is not covered; only the device's person may see it."""
+    def ledger_statement(self, ledger: Ledger) -> LedgerStatement:
+        """Return what one device has spent, in numbers and in words."""
 
     def describe_report(self, terms: Any, round_number: int, message: Any) -> list[str] | None:
         """Return sentences that explain a report on the person's page.
@@ -160,16 +218,19 @@ class ConfiguredProtocol(ABC):
         """
         return [f"Round {round_number}: one report of protocol {self.name}."]
 
-    def privacy_levels(self, terms: Any, n_rated: int, own: str | None = None) -> list[dict[str, Any]]:
+    def privacy_levels(self, terms: Any, n_rated: int, own: str | None = None) -> list[PrivacyLevel]:
         """Return the privacy levels that a person's page offers, by ascending ε; empty if the protocol has none.
 
-        Each is a dict with the level's name, its budget, and sentences about it. `n_rated` is the number of the
-        person's ratings. `own` is a level that the person typed, if any.
+        `n_rated` is the number of the person's ratings. `own` is a level that the person typed, if any; raise
+        `ParameterError` if it is impossible.
         """
         return []
 
-    def read_level(self, given: str | float, terms: Any) -> float:
-        """Return the privacy level that a person chose, as a float; raise `ParameterError` if it is not offered."""
+    def options_at(self, level: float, terms: Any) -> dict[str, Any]:
+        """Return the person's options at a privacy level, by name; None as a value stands for the option's default.
+
+        Raise `ParameterError` if the level is not offered.
+        """
         raise ParameterError(f"level must be left out: protocol {self.name} has no privacy levels.")
 
     @abstractmethod

@@ -16,9 +16,9 @@ class FleetSize:
 
 
 def smallest_that_pays(measured: Sequence[FleetSize]) -> int:
-    """Return the smallest number of devices such that all runs with as many or more beat the baseline `own_mean`.
+    """Return the smallest number of devices from which on all runs in `measured` beat the baseline `own_mean`.
 
-    The largest run in `measured` must beat it.
+    The largest run in `measured` must beat this baseline.
     """
     lost = [size.devices for size in measured if size.rmse >= size.own_mean]
     return min(size.devices for size in measured if size.devices > max(lost, default=0))
@@ -27,7 +27,7 @@ def smallest_that_pays(measured: Sequence[FleetSize]) -> int:
 def sentence_of(measured: Sequence[FleetSize], n_devices: float) -> str:
     """Return sentences about the accuracy to expect with `n_devices` devices; `measured` is sorted by `devices`."""
     pays_from = smallest_that_pays(measured)
-    size = ([measured[0]] + [size for size in measured if size.devices <= n_devices])[-1]  # the most up to n_devices
+    size = ([measured[0]] + [size for size in measured if size.devices <= n_devices])[-1]  # the largest up to n_devices
     verdict = "more" if size.rmse < size.own_mean else "less"
     found = (
         f"With {size.devices:,} devices of {size.data}, such a run predicts ratings with an error (RMSE) of"

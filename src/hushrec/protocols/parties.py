@@ -49,7 +49,7 @@ class Private:
     """The data of a device that `DeviceSide` computes from; all fields but `public` are private."""
 
     items: IntArray = field(repr=False)  # rated items in ascending order
-    values: FloatArray = field(repr=False)  # their ratings on the scale 1 to 5
+    values: FloatArray = field(repr=False)  # their ratings on the scale 1 to 5; under `isgld` with noise
     state: State = field(repr=False)
     randomness: Randomness = field(repr=False)
     ledger: Ledger = field(default_factory=Ledger, repr=False)  # read only; `Client` charges it
@@ -64,8 +64,7 @@ class Report:
     message: Any | None  # None if the device sends no report in this phase
     state: State = field(repr=False)  # replaces the device's state
     events: tuple[Event, ...] = field(default=(), repr=False)
-    draws: Any = field(default=None, repr=False)  # the random draws of this report; never sent
-    shown: State | None = field(default=None, repr=False)  # shown to the person with the report; None: neither is shown
+    shown: State | None = field(default=None, repr=False)  # arrays for the person's page; None: do not show the report
 
 
 class DeviceSide(ABC):
@@ -74,8 +73,8 @@ class DeviceSide(ABC):
     An instance stores no data of the person; every method gets the data that it needs as an argument.
     """
 
-    most_shown: ClassVar[int] = 1  # number of its latest reports that a device stores, to show them to its person
-    order: str | None = None  # how recommendations are sorted, one sentence; None: by the predictions
+    most_shown: ClassVar[int] = 1  # how many of its latest reports a device stores, to show them to its person
+    order: str | None = None  # a sentence about the order of recommendations; None: they are sorted by the predictions
 
     def new_state(self, randomness: Randomness) -> State:
         """Return the arrays that the device stores before its first round, by name; empty by default."""
@@ -85,20 +84,27 @@ class DeviceSide(ABC):
     def n_items(self, state: State) -> int:
         """Return the number of items in the catalogue, as far as this device knows."""
 
-    def takes_part(self, private: Private) -> bool:
-        """Return whether this device reports in rounds. By default every device does, whatever its ratings."""
-        return True
+    def check_takes_part(self, private: Private) -> None:
+        """Raise `LocalProtocolError` if this device cannot report with these ratings. By default, every device can."""
+        return
 
     @abstractmethod
-    def report(self, private: Private, address: Address, message: Any, draws: Any = None) -> Report:
+    def report(self, private: Private, address: Address, message: Any) -> Report:
         """Return the report in reply to the server's message; raise `RemoteProtocolError` to refuse the message.
 
-        `address` names the round, attempt and phase. In tests, `draws` replaces the device's random draws.
+        `address` names the round, attempt and phase.
         """
 
     @abstractmethod
     def predict(self, private: Private, public: Arrays) -> FloatArray:
         """Return the predicted rating of every item, `(n_items,)`, about 1 to 5; a model that ranks returns scores."""
+
+    def trained_predictions(self, public: Arrays, state: State) -> FloatArray | None:
+        """Return the predictions that simulations measure, from the state after training, for all items, `(n_items,)`.
+
+        Return None if simulations measure the result of `predict`, which is what a device shows.
+        """
+        return None
 
     def rank(self, public: Arrays, predictions: FloatArray) -> FloatArray:
         """Return the score of every item, `(n_items,)`; recommendation lists start with the largest score."""
@@ -123,11 +129,6 @@ class DeviceSide(ABC):
         """Return the arrays of the public table if the server's message contains it, else None."""
         return None
 
-    @property
-    def predicts_new_items(self) -> bool:
-        """Whether this device can predict items that joined the catalogue after the run was created."""
-        return False
-
     def lacks(self, private: Private, message: Any) -> bool:
         """Return whether the device must fetch another public table before it can reply to this message.
 
@@ -136,14 +137,11 @@ class DeviceSide(ABC):
         return False
 
     def spent(self, state: State) -> dict[str, float]:
-        """Return what this run has cost so far, by unit of the ledger.
-
-        The numbers are comparable with those of `ConfiguredProtocol.joining_costs`, the largest cost of the run.
-        """
+        """Return the cost of this run so far, by unit of the ledger; the units are those of `joining_costs`."""
         return {}
 
     def rest(self, state: State) -> State:
-        """Return the state without the secrets of the latest attempt; called when no attempt is open."""
+        """Return the state without the secrets of the latest attempt, which has ended for this device."""
         return state
 
     def check_public(self, public: Arrays) -> None:
@@ -158,16 +156,18 @@ class DeviceSide(ABC):
     def begin_again(self, private: Private, reported: int) -> tuple[State, list[Event]]:
         """Return the new state of a device that joins the run again with a new key, and the events to charge first.
 
-        `reported` is the last round in which another copy of this device may have reported; 0 if there is no such copy.
+        `reported` is the last round in which another copy of the device's store may have reported; 0 if there is none.
         """
         return private.state, []
 
-    def stored_values(self, values: FloatArray, private: Private, batch: int) -> tuple[FloatArray, list[Event]]:
-        """Return the values to store for new ratings, with noise in some protocols, and the events to charge.
+    def stored_values(
+        self, items: IntArray, values: FloatArray, private: Private
+    ) -> tuple[FloatArray, State, list[Event]]:
+        """Return the values to train on for new ratings, the new state, and the events to charge.
 
-        `batch`, the number of earlier calls, selects the random stream, so that no noise is used twice.
+        In some protocols the values are ratings with noise. By default they are the ratings, and nothing else changes.
         """
-        return values, []
+        return values, private.state, []
 
 
 # The server ------------------------------------------------------------------------------------------------------
@@ -182,8 +182,9 @@ class RoundOver:
 class NextAttempt:
     """The result of `ServerSide.close` when the round needs another attempt."""
 
-    reason: str  # shown to the operator
+    reason: str  # shown to the operator; it names no device
     members: Collection[Name]  # the devices that the next attempt asks for reports
+    needs_operator: bool = False  # the next attempt would probably fail too: the operator decides whether it begins
 
 
 class ServerSide(ABC):
@@ -193,7 +194,7 @@ class ServerSide(ABC):
     """
 
     phases: tuple[str, ...]
-    n_expected: int | None = None  # devices that will probably report in the next round: those seen lately
+    n_expected: int | None = None  # number of devices seen lately, which will probably report in the next round
     run_id: str = ""  # set by `sign_as`
     secret: bytes = b""  # the server's private key, set by `sign_as`
 
@@ -225,19 +226,20 @@ class ServerSide(ABC):
         """The number of devices that must be present to open a round, and must report before its first phase closes."""
         return 1
 
-    def may_close(self, reported: AbstractSet[Name], gone: AbstractSet[Name], quorum: float) -> bool:
+    def may_close(self, reported: AbstractSet[Name], gone: AbstractSet[Name], early_fraction: float) -> bool:
         """Return whether the open phase may close before its deadline with the reports of the devices `reported`.
 
-        `gone` are devices that have left the run. `quorum` is the operator's setting: the fraction of present devices
-        that must have reported. The caller has checked this fraction over all devices; a protocol with cohorts also
-        checks it in each cohort.
+        `gone` are devices that have left the run. `early_fraction` is the operator's setting: the fraction of present
+        devices that must have reported. The caller has checked this fraction over all devices; a protocol with cohorts
+        also checks it in each cohort.
         """
         return True
 
     def choose_members(self, members: Collection[Name]) -> Collection[Name]:
-        """Return those of the devices `members` that the next attempt asks for reports; all by default.
+        """Return the devices among `members` that the next attempt asks for reports; by default all of them.
 
-        It is called when a round starts, and when too few devices have reported in the first phase of an attempt.
+        The caller uses this method when a round starts, and when too few devices have reported in the first phase of
+        an attempt.
         """
         return members
 
@@ -257,10 +259,24 @@ class ServerSide(ABC):
         return None
 
     @property
+    def suspects(self) -> AbstractSet[str]:
+        """The names of devices of which at least one has probably sent a false report; empty by default."""
+        return frozenset()
+
+    @property
+    def round_counts(self) -> dict[str, int]:
+        """Counts that the operator sees, about the open round or, if none is open, the round that ended last.
+
+        The keys are plural nouns, such as "probes".
+        """
+        return {}
+
+    @property
     def accuracy(self) -> list[dict[str, float]]:
         """The accuracy that the run itself has measured, one dict for each measured round; empty by default.
 
-        The keys are those of `hushrec.protocols.masked.evaluation.Measured`, such as `round_number` and `rmse`.
+        The keys are `round_number`, `rmse` (of the model), `bias_rmse` (of the bias model), and their standard errors,
+        `rmse_error` and `bias_error`.
         """
         return []
 
@@ -284,7 +300,7 @@ class ServerSide(ABC):
 
     @abstractmethod
     def check(self, address: Address, sender: Name, message: Any) -> None:
-        """Raise `RemoteProtocolError` if the open phase cannot accept this report. The report is not stored."""
+        """Raise `RemoteProtocolError` if the open phase cannot accept this report. Do not store the report."""
 
     def signer_of(self, message: Any) -> bytes | None:
         """Return the public Ed25519 key that a report names as its sender's, or None if it names none.
@@ -294,10 +310,10 @@ class ServerSide(ABC):
         return None
 
     def addend(self, address: Address, sender: Name, message: Any) -> tuple[int, WordArray] | None:
-        """Return (cohort number, integers) if the server needs only the sum of a cohort's reports, else None.
+        """Return the report's cohort number and integers if the server needs only sums over cohorts, else None.
 
-        The caller may then add up the integers of all reports of the same cohort modulo 2³², and pass the total to
-        `take_sum` instead of passing the reports to `close`.
+        The caller may then add up the integers of all reports of a cohort modulo 2³², and pass the total to `take_sum`
+        instead of passing the reports to `close`.
         """
         return None
 

@@ -6,7 +6,7 @@ from hushrec.protocols.parties import Membership
 from hushrec.randomness import Purpose, SeededRandomness
 
 SIMULATED_RUN = "0" * 32
-_SERVER = 2**32  # stands for the server; no user has this number
+_SERVER = 2**32  # the server's user number in random streams; no person has it
 
 
 def simulated_secret(seed: int, user: int = _SERVER) -> bytes:

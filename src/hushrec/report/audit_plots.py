@@ -27,11 +27,12 @@ def roc_plot(false_rates: Sequence[float], curves: Mapping[str, Sequence[float]]
 
 
 def sweep_plot(points: Points, across: str, baselines: Mapping[str, float]) -> Drawing:
-    """Plot the success of attacks and the test error against the swept quantity, the entry `across` of each point.
+    """Plot the success of attacks and the test error of several runs that differ in one quantity.
 
-    A point holds the numbers of one attacked run by name. One panel has the AUCs of attacks, and one the test error
-    with the test errors of `baselines`. A panel before them has the cosines, if there are attacks on the person's
-    vector. An error too large for its panel is written at the upper edge. A run that diverged leaves a gap.
+    A point maps names to numbers of one attacked run. `across` names the quantity in which the runs differ, the x
+    coordinate of each point. The panels show, from left to right: the cosine of the recovered and the true user vector,
+    if there are attacks on it; the AUCs of attacks; the test error, with the test errors of `baselines`. An error too
+    large for its panel is written at the upper edge. A run that diverged leaves a gap.
     """
     names = [name for name in points[0] if name not in (across, "rmse")]
     cosines = [name for name in names if name.startswith("cosine")]
@@ -67,27 +68,30 @@ def _error_panel(axes: Any, points: Points, across: str, baselines: Mapping[str,
     axes.set_ylabel("test RMSE")
 
 
-def lines_plot(points: Points, across: str) -> Drawing:
-    """Plot one line for each AUC in `points` against the entry `across` of each point, on a logarithmic axis."""
+def rounds_plot(points: Points) -> Drawing:
+    """Plot AUCs against the number of rounds, on a logarithmic axis.
+
+    A point maps "rounds" to a number of rounds, and the name of each line of the plot to an AUC.
+    """
     with new_axes(WIDTH, HEIGHT) as (figure, axes):
-        for number, name in enumerate(name for name in points[0] if name != across):
+        for number, name in enumerate(name for name in points[0] if name != "rounds"):
             colour = SERIES[number % len(SERIES)]
-            axes.plot(*_line(points, across, name), "o-", color=colour, markersize=4, label=name)
-        _logarithmic(axes, *_x_positions(points, across))
+            axes.plot(*_line(points, "rounds", name), "o-", color=colour, markersize=4, label=name)
+        _logarithmic(axes, *_x_positions(points, "rounds"))
         axes.set_ylim(0.45, 1.03)
-        axes.set_xlabel(across)
+        axes.set_xlabel("rounds")
         axes.set_ylabel("AUC")
         return with_legend(figure)
 
 
 def _line(points: Points, across: str, name: str) -> tuple[list[float], list[float]]:
-    """Return the x coordinates (entry `across`) and y coordinates (entry `name`) of the points; NaN leaves a gap."""
+    """Return the entries `across` and `name` of the points, as x and y coordinates; y is NaN if it is missing."""
     values = [point.get(name) for point in points]
     return _x_positions(points, across)[0], [math.nan if one is None else one for one in values]
 
 
 def _x_positions(points: Points, across: str) -> tuple[list[float], list[str]]:
-    """Return the x coordinates and tick labels of the points on a logarithmic axis; 0 is drawn left of the others."""
+    """Return the x coordinates and tick labels of the points on a logarithmic axis; 0 is drawn at the left end."""
     numbers = [float(point[across] or 0.0) for point in points]
     least = min((number for number in numbers if number), default=1.0)
     return [number or least / 4 for number in numbers], [_plain(number) for number in numbers]

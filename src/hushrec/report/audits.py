@@ -37,10 +37,6 @@ HOW_TO_READ = (
 def audit_sections(record: Record) -> list[Section]:
     """Return three page sections: the best attack on each target, every attack, and the claims that they test."""
     protocols = list(record["worst"])
-    worst = [
-        [TARGETS[target], *(worst_cell(record["worst"][protocol].get(target)) for protocol in protocols)]
-        for target in TARGETS
-    ]
     rows, claims, before = [], {}, ""
     for row in attack_rows(record):
         target = "" if row.target == before else TARGETS[row.target]
@@ -49,14 +45,17 @@ def audit_sections(record: Record) -> list[Section]:
         before = row.target
     facts = f"{record['dataset']}, {record['model']}, {record['rounds']} rounds, {record['users']} people"
     return [
-        Section(f"Audit: {facts}", audit_words(record), ["most successful attack", *protocols], worst),
+        Section(f"Audit: {facts}", audit_words(record), ["most successful attack", *protocols], worst_rows(record)),
         Section("Every attack", [HOW_TO_READ], ["target", "attack", "measure", "chance", *protocols], rows),
         Section("What the attacks test", [], ["attack", "claim"], [list(pair) for pair in claims.items()]),
     ]
 
 
 def audit_words(record: Record) -> list[str]:
-    """Return sentences about an audit: what it is, how guessed ratings are judged, and whether each guarantee held."""
+    """Return sentences about an audit.
+
+    They say what the page shows, how attacks on ratings are scored, and whether the guarantee of each run held.
+    """
     kind = record.get("ratings") if find_model(record["model"]).predicts == "rating" else None
     verdicts = [_verdict(label, run) for label, run in record.get("runs", {}).items()]
     return [INTRODUCTION, *([f"{kind[0].upper()}{kind[1:]}."] if kind else []), *verdicts]
@@ -65,8 +64,8 @@ def audit_words(record: Record) -> list[str]:
 def _verdict(label: str, run: Record) -> str:
     """Return a sentence on whether any attack contradicts the guarantee of a run.
 
-    A run without noise has no guarantee: the sentence says what percentage of the people have rated an item that nobody
-    else has rated.
+    A run without noise has no guarantee. For such a run, the sentence says what percentage of the people have rated an
+    item that nobody else has rated.
     """
     if run["budget"]["epsilon"] == "inf":
         exposed = f"{run['people_with_a_rare_item']:.1%} of the people have rated an item that nobody else has rated"
@@ -81,8 +80,15 @@ def _unbroken(cell: str) -> str:
     return cell.replace(" (", "\u00a0(").replace("–", "\u2060–\u2060")
 
 
-def worst_cell(found: Record | None) -> str:
-    """Return a cell about the most successful attack, `found`: metric, value and name; empty if there is no attack."""
+def worst_rows(record: Record) -> list[list[str]]:
+    """Return a table row for each target of attacks: the target in words, and the best attack on each protocol."""
+    return [
+        [words, *(_worst_cell(found.get(target)) for found in record["worst"].values())]
+        for target, words in TARGETS.items()
+    ]
+
+
+def _worst_cell(found: Record | None) -> str:
     return "" if found is None else f"{found['metric'].replace('_', ' ')} {found['value']:.3f}: {found['name']}"
 
 
@@ -99,7 +105,7 @@ class AttackRow:
 
 
 def attack_rows(record: Record) -> list[AttackRow]:
-    """Return one row for every attack and metric, sorted by what attacks recover; a cell is empty without a result."""
+    """Return one row for every attack and metric, in the order of `TARGETS`; a cell without a result is empty."""
     protocols = list(record["worst"])
     found: dict[tuple[str, str, str], dict[str, Record]] = {}
     for attack in sorted(record["attacks"], key=lambda attack: list(TARGETS).index(attack["target"])):
@@ -122,7 +128,7 @@ def _distinct(texts: Iterable[str]) -> str:
 
 
 def _cell(attack: Record | None) -> str:
-    """Return a cell such as "0.863 (0.852–0.873), TPR 0.17": value, interval, and TPR at 1 % false positives."""
+    """Return a table cell such as "0.863 (0.852–0.873), TPR 0.17": value, interval, TPR at 1 % false positives."""
     if attack is None:
         return ""
     text = f"{attack['value']:.3f}"
@@ -143,7 +149,7 @@ def audit_figures(record: Record) -> Figures:
             drawing = audit_plots.roc_plot(curves["false_rates"], curves["roc"])
             own["roc"] = "telling rated from unrated items", drawing
         if len(curves["rounds"]) > 1:
-            own["rounds"] = "success by round", audit_plots.lines_plot(curves["rounds"], "rounds")
+            own["rounds"] = "success by round", audit_plots.rounds_plot(curves["rounds"])
         for kind, across, swept in (("noise", "noise", "the variance of the noise"), ("budget", "epsilon_g", "ε_g")):
             if kind in curves:
                 drawing = audit_plots.sweep_plot(curves[kind], across, record.get("baselines", {}))
@@ -152,14 +158,14 @@ def audit_figures(record: Record) -> Figures:
             names = {"rounds": "rounds", "with permanent bits": "with_permanent_bits", "ceiling of ε_P": "ceiling"}
             names |= {"without permanent bits": "without"}
             points = [{shown: point[name] for shown, name in names.items()} for point in curves["selection"]]
-            drawing = audit_plots.lines_plot(points, "rounds")
+            drawing = audit_plots.rounds_plot(points)
             own["selection"] = "selections alone, with permanent bits and without", drawing
         figures |= {f"{protocol}-{kind}": (f"{protocol}: {caption}", one) for kind, (caption, one) in own.items()}
     return figures
 
 
 def check_writable(folder: str | Path) -> None:
-    """Create the folder and check that it is writable. Call it before a long audit that will write its plots there."""
+    """Create the folder, and raise `RunError` if it is not writable; to be called before a long audit."""
     probe = Path(folder) / f"{FILE}.part"
     with written(folder, "folder for plots"):
         probe.parent.mkdir(parents=True, exist_ok=True)
@@ -168,7 +174,7 @@ def check_writable(folder: str | Path) -> None:
 
 
 def write_audit(record: Record, folder: str | Path) -> Path:
-    """Write an audit's record, plots and page into a folder; return the path of the page."""
+    """Write the record, the plots and the page of an audit into a folder; return the path of the page."""
     place = Path(folder)
     figures = audit_figures(record)
     seed = f", seed {record['seed']}" if "seed" in record else ""  # older records have none

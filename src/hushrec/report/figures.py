@@ -1,9 +1,9 @@
 """The figures of the paper [SDCF], drawn from the records of our experiments: learning curves in panels.
 
-Section 4.2 of the paper describes two figures of Task 1 for each data set, with four panels each. A panel of the first
-figure has a fixed ε_I and one curve per ε_g. A panel of the second has a fixed ε_g and one curve per ε_I. Every panel
-also shows the non-private protocol, ISGLD, and fake errors of unbounded range (α = ∞). Task 2 has one panel per data
-set, with one curve per ε_I. Our figures follow this description.
+Section 4.2 of the paper describes two figures of Task 1 (predicting ratings) for each data set, with four panels each.
+A panel of the first figure has a fixed ε_I and one curve per ε_g. A panel of the second has a fixed ε_g and one curve
+per ε_I. Every panel also shows the non-private protocol, ISGLD, and fake errors of unbounded range (α = ∞). Task 2
+(ranking items) has one panel per data set, with one curve per ε_I. Our figures follow this description.
 """
 
 import math
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from hushrec.protocols import find_protocol
 from hushrec.report import plots
-from hushrec.report.studies import Setting, Study
+from hushrec.report.studies import Setting, Study, spread
 from hushrec.report.tables import baseline_lines, baseline_name
 
 if TYPE_CHECKING:
@@ -104,7 +104,10 @@ def _ranking_panel(study: Study) -> plots.Drawing:
 
 
 def _ranking_limits(study: Study) -> tuple[float, float]:
-    """Return limits of the AUC axis that show the popularity baseline, and all curves from a tenth of the rounds on."""
+    """Return the limits of the AUC axis.
+
+    The axis shows the AUC of the popularity baseline, and of each curve after a tenth of its rounds and at its end.
+    """
     curves = [setting.curve for setting in study.settings if setting.curve]
     popular = study.baseline("popularity")
     ends = [curve.mean[-1] for curve in curves]
@@ -126,8 +129,8 @@ def _group_panel(study: Study, setting: Setting) -> plots.Drawing:
     with plots.new_axes(1.3 * plots.WIDTH, 1.4 + 0.4 * len(shown)) as (figure, axes):
         for place, (name, measure, own) in enumerate(reversed(shown)):
             colour = plots.INK if name in ("everybody", "non-private") else BUDGET_COLOURS[(len(shown) - 1 - place) % 4]
-            mean, spread = own.mean(measure), own.spread(measure)
-            axes.errorbar(mean, place, xerr=spread, fmt="o", color=colour, markersize=6, linewidth=2)
+            mean, deviation = own.mean(measure), spread(own.metrics[measure])
+            axes.errorbar(mean, place, xerr=deviation, fmt="o", color=colour, markersize=6, linewidth=2)
             axes.annotate(
                 f"{mean:.3f}", (mean, place), xytext=(0, 5), textcoords="offset points", ha="center", fontsize=8
             )
@@ -147,7 +150,7 @@ def _group_panel(study: Study, setting: Setting) -> plots.Drawing:
 
 
 def _curve(axes: "Axes", setting: Setting, colour: str, dash: str, label: str, width: float = LINE) -> None:
-    """Plot the mean over the splits, with a band of one standard deviation on both sides.
+    """Plot a setting's learning curve: the mean over the splits, and a band of one standard deviation on both sides.
 
     If a curve has more than 40 points, its band uses only every fifth point after the tenth, to keep files small.
     """
@@ -168,8 +171,11 @@ def _is_private(setting: Setting) -> bool:
 
 
 def _is_noisy(setting: Setting) -> bool:
-    """Return whether the setting's protocol adds noise to ratings, as ISGLD does."""
-    return "epsilon" in setting.budgets and "epsilon_i" not in setting.budgets
+    """Return whether the setting's protocol adds noise to ratings, as ISGLD does.
+
+    Such a setting is private, and its budget has ε but no ε_I.
+    """
+    return _is_private(setting) and "epsilon" in setting.budgets and "epsilon_i" not in setting.budgets
 
 
 def _mark(setting: Setting) -> tuple[str, str]:
@@ -189,7 +195,7 @@ def _shared_name(setting: Setting) -> str:
 
 
 def _limits(study: Study) -> tuple[float, float]:
-    """Return the limits of the error axis, which includes the ends of all curves except those far above the others."""
+    """Return the limits of the error axis, which shows the last error of each curve, except errors far above others."""
     ends = [setting.mean("rmse") for setting in study.settings if not _is_noisy(setting)]
     low = min([*ends, study.baseline(study.best_baseline)])
     near = [setting.mean("rmse") for setting in study.settings if setting.mean("rmse") < low + 5 * (max(ends) - low)]
@@ -197,7 +203,7 @@ def _limits(study: Study) -> tuple[float, float]:
 
 
 def _name_settings_above(axes: "Axes", settings: Sequence[Setting], high: float) -> None:
-    """Write into the upper right corner the names and final errors of the settings whose error is above `high`."""
+    """Write the names and final errors of the settings with an error above `high` into the upper right corner."""
     above = [setting for setting in settings if setting.mean("rmse") > high]
     text = "\n".join(f"↑ {_shared_name(setting)} ends at {setting.mean('rmse'):.2f}" for setting in above)
     if text:
@@ -205,7 +211,6 @@ def _name_settings_above(axes: "Axes", settings: Sequence[Setting], high: float)
 
 
 def _baselines(study: Study, axes: "Axes", low: float, high: float) -> None:
-    """Draw a thin line for each baseline within the limits, with its name on the right."""
     lines = {name: at for name, at in baseline_lines(study).items() if low < at < high}
     for at in lines.values():
         axes.axhline(at, color=plots.MUTED, linewidth=0.9, linestyle=(0, (1, 2)), zorder=1)

@@ -22,14 +22,17 @@ WORDS = {
     "engine": "{}",
 }
 NOT_A_SETTING = {"model", "protocol", "seed", "split_seed", "measure_every", "validation", "final"}
-SAID_BY_EXPERIMENTS = {"data_weight", "groups"}  # settings that an experiment names in its own label
+IN_LABELS_OF_EXPERIMENTS = {"data_weight", "groups"}
 
 
 def shape_of(record: Record) -> Record:
-    """Return a run's settings by name, without budgets and seeds; settings missing in the record are left out."""
+    """Return the settings of a run by name, without its seeds, and without protocol and budget.
+
+    Protocol and budget are left out because the run's label shows them.
+    """
     given = {**(record.get("config") or {}), **(record.get("settings") or {})}
     in_label = {name for protocol in PROTOCOLS.values() for name in protocol.wording.in_label}
-    elsewhere = in_label | SAID_BY_EXPERIMENTS | NOT_A_SETTING
+    elsewhere = in_label | IN_LABELS_OF_EXPERIMENTS | NOT_A_SETTING
     shape = {name: value for name, value in given.items() if name not in elsewhere}
     names = ("model", "factors", "step", "order", "at_least", "engine", "patience")
     shape |= {name: record[name] for name in names if record.get(name) is not None}
@@ -38,16 +41,16 @@ def shape_of(record: Record) -> Record:
     return shape
 
 
-def told_apart(labels: Sequence[str], shapes: Sequence[Record]) -> list[str]:
-    """Return distinct labels: equal ones are extended by the settings in which their runs differ, or by a number.
+def distinct_labels(labels: Sequence[str], shapes: Sequence[Record]) -> list[str]:
+    """Return the labels, made distinct: equal labels get the settings in which their runs differ, or else a number.
 
-    `shapes` has what `shape_of` returned for each label's run.
+    `shapes` has the result of `shape_of` for the run of each label.
     """
     made = [
         label + _differences(shape, [other for name, other in zip(labels, shapes, strict=True) if name == label])
         for label, shape in zip(labels, shapes, strict=True)
     ]
-    return [label if made.count(label) == 1 else f"{label} ({place + 1})" for place, label in enumerate(made)]
+    return [label if made.count(label) == 1 else f"{label} ({number})" for number, label in enumerate(made, start=1)]
 
 
 def _differences(shape: Record, group: Sequence[Record]) -> str:
@@ -65,14 +68,38 @@ def _in_words(name: str, value: Any) -> str:
 
 
 def command_of(record: Record) -> str | None:
-    """Return the command that repeats a run, or None if the record has no settings."""
+    """Return the command that repeats a run or, if the run belongs to an experiment, the whole experiment.
+
+    The result is None if the record names neither settings nor an experiment, or if the data was a table in memory.
+    """
     if record.get("experiment"):
         return f"hushrec experiment experiments/{record['experiment']}.toml"
-    if "settings" not in record:
+    reading = record.get("reading", {"source": record["dataset"]})
+    if "settings" not in record or reading is None:
         return None
-    options = [
+    options = {name: value for name, value in {**reading, **record["settings"]}.items() if name != "source"}
+    command = f"hushrec train {shlex.quote(str(reading['source']))} {as_options(options)}"
+    return command if "reading" in record else f"{command}  # the options for reading the data are not recorded"
+
+
+def as_options(values: Record) -> str:
+    """Return options for the command line, such as `--items films.csv --implicit`; `values` maps names to values."""
+    words = [
         [f"--{name.replace('_', '-')}", *([] if value is True else [f"{value}"])]
-        for name, value in record["settings"].items()
+        for name, value in values.items()
         if value is not False
     ]
-    return shlex.join(["hushrec", "train", str(record["dataset"]), *(word for option in options for word in option)])
+    return shlex.join(word for option in words for word in option)
+
+
+def shared_reading(records: Sequence[Record]) -> Record:
+    """Return those options for reading the data that are equal in all runs, by name.
+
+    The data's source (file or name) and the option `data_dir` are left out.
+    """
+    first, *others = [record.get("reading") or {} for record in records]
+    return {
+        name: value
+        for name, value in first.items()
+        if name not in ("source", "data_dir") and all(other.get(name) == value for other in others)
+    }

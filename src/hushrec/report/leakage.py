@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from hushrec.protocols import PROTOCOLS
@@ -29,7 +30,11 @@ LINE, POINTS = 0.038, 9  # height of a line of text: as a fraction of the panel,
 
 @dataclass(frozen=True)
 class Recovered:
-    """The success of the best attack of one kind, in the measure that the module's text gives for this kind."""
+    """The success of the best attack of one kind: on items, ratings or taste.
+
+    Success is the true-positive rate at 1 % false positives (items), the fraction of exact ratings (ratings), or the
+    mean cosine with the person's vector (taste).
+    """
 
     attack: str  # name of the attack
     value: float  # success of the attack
@@ -52,7 +57,10 @@ class Point:
 
 
 def recovered(record: Record, protocol: str) -> dict[str, Recovered]:
-    """Return the best attack on one protocol in an audit's record, by kind of attack (the keys of `PANELS`)."""
+    """Return the best attack on one protocol in an audit's record, by kind: "items", "ratings" or "taste".
+
+    Attacks by a server that does not follow its protocol are left out.
+    """
     attacks = [one for one in record["attacks"] if one["protocol"] == protocol and not one["name"].startswith(CHEATING)]
     existence = [one for one in attacks if (one["target"], one["metric"]) == ("existence", "auc")]
     found: dict[str, Recovered] = {}
@@ -62,27 +70,24 @@ def recovered(record: Record, protocol: str) -> dict[str, Recovered]:
         best = max(whole, key=lambda one: float(one["tpr_at_1pct_fpr"]))
         found["items"] = Recovered(best["name"], best["tpr_at_1pct_fpr"], known)
     for kind, target, metric in (("ratings", "value", "share_of_ratings_exact"), ("taste", "model", "mean_abs_cosine")):
-        asked = [one for one in attacks if (one["target"], one["metric"]) == (target, metric)]
-        if asked:
-            best = max(asked, key=lambda one: float(one["value"]))
+        matching = [one for one in attacks if (one["target"], one["metric"]) == (target, metric)]
+        if matching:
+            best = max(matching, key=lambda one: float(one["value"]))
             found[kind] = Recovered(best["name"], best["value"], best["chance"])
     return found
 
 
 def leakage_record(points: Sequence[Point], lines: Mapping[str, float], about: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of `leakage_plot` as a record for a JSON file.
+    """Return the arguments `points` and `lines` of `leakage_plot` as a record for a JSON file.
 
-    `about` has further entries for the record, such as the data set.
+    `about` has further entries of the record, such as the data set.
     """
     return {**about, "points": [asdict(point) for point in points], "lines": dict(lines)}
 
 
 def read_points(record: Record) -> list[Point]:
     """Return the points in a record that `leakage_record` made."""
-    return [
-        Point(one["label"], one["protocol"], one["rmse"], {k: Recovered(**v) for k, v in one["recovered"].items()})
-        for one in record["points"]
-    ]
+    return msgspec.convert(record["points"], list[Point])
 
 
 def leakage_plot(points: Sequence[Point], lines: Mapping[str, float]) -> Drawing:
@@ -110,7 +115,7 @@ def _draw_panel(
     axes: Any, kind: str, points: Sequence[Point], window: tuple[float, float], lines: Collection[float]
 ) -> None:
     named: set[str] = set()
-    texts: list[tuple[bool, float]] = []  # side and place of the labels so far
+    texts: list[tuple[bool, float]] = []  # for each label so far: whether it is left of its mark, and its y
     marks = dict(zip(PROTOCOLS, MARKS, strict=False))
     for point in sorted(points, key=lambda point: point.rmse):
         shape, colour = marks.get(point.protocol, OTHER)
@@ -122,8 +127,7 @@ def _draw_panel(
         text = point.label.removeprefix(point.protocol).strip(" ,") or point.protocol
         side = gained > 0.6
         step = LINE * (window[1] - window[0])
-        taken = [place for one, place in texts if one == side]
-        up = free_step(at, step, lines, taken)
+        up = free_step(at, step, lines, [y for one, y in texts if one == side])
         texts.append((side, at - up * step))
         axes.annotate(
             text + beyond, (gained, at), xytext=(-8 if side else 8, POINTS * up), textcoords="offset points",
@@ -135,21 +139,21 @@ def _draw_panel(
 
 
 def free_step(at: float, step: float, ruled: Collection[float], taken: Collection[float]) -> int:
-    """Return by how many lines of text to move a label up from its mark, so that it overlaps nothing.
+    """Return by how many lines of text, at most two, to move a label up from its mark; negative is down.
 
     `at` is the y coordinate of the mark, and `step` the height of a line of text. `ruled` and `taken` are the y
-    coordinates of horizontal rules and of other labels. The result is the smallest move with enough room or, if there
-    is none, the move with the most room; negative is down.
+    coordinates of horizontal rules and of other labels. The result is the smallest move that avoids them all or, if
+    there is none, the move with the most room.
     """
     steps = [0, 1, -1, 2, -2]
-    places = [at - up * step for up in steps]
-    far = [[2 * abs(place - rule) for rule in ruled] + [abs(place - other) for other in taken] for place in places]
+    heights = [at - up * step for up in steps]
+    far = [[2 * abs(height - rule) for rule in ruled] + [abs(height - other) for other in taken] for height in heights]
     room = [min([*distances, step]) for distances in far]
     return steps[int(np.argmax(room))]
 
 
 def _window(points: Sequence[Point], lines: Mapping[str, float]) -> tuple[float, float]:
-    """Return the limits of the error axis. Points far above the non-personal models are drawn at its edge."""
+    """Return the limits of the error axis, which leave out points far above the non-personal models."""
     low = min([point.rmse for point in points] + list(lines.values()))
     near = [point.rmse for point in points if point.rmse <= 1.15 * max(lines.values(), default=2.0)]
     high = max([*near, *lines.values()])

@@ -20,7 +20,7 @@ Figures = dict[str, tuple[str, plots.Drawing]]  # file name: caption, plot
 
 @dataclass(frozen=True)
 class Section:
-    """A section that a caller adds to the page: a heading, paragraphs and a table, all as plain text."""
+    """A section of the page besides the studies: a heading, paragraphs and a table, all as plain text."""
 
     heading: str
     paragraphs: Sequence[str] = ()
@@ -33,7 +33,7 @@ class Report:
     """The files that `write_report` has written, and the studies that they show."""
 
     page: Path
-    plots: list[Path]
+    plots: list[Path]  # as SVG
     exports: list[Path]  # the plots as PDF, the tables as CSV and LaTeX
     studies: list[Study]
 
@@ -78,7 +78,7 @@ def write_report(
 
 
 def study_plots(study: Study) -> Figures:
-    """Return the plots of one study by file name: the paper's figures or, if it has none, final errors and curves."""
+    """Return the plots of a study by file name: `paper_figures` or, if there are none, final metrics and curves."""
     panels = paper_figures(study)
     if panels:
         return panels
@@ -128,8 +128,6 @@ def _beside(name: str) -> str:
 
 
 def _style() -> str:
-    """Return the style sheet, with the colours of the plots for light and dark colour schemes."""
-
     def series(colours: Sequence[str]) -> str:
         variables = " ".join(f"--series-{number}: {colour};" for number, colour in enumerate(colours, start=1))
         return f":root {{ {variables} }}"
@@ -146,10 +144,7 @@ def _study(study: Study, figures: Figures) -> dict[str, Any]:
         "made_by": study.made_by,
         "verdict": verdict(study),
         "header": header(study),
-        "rows": [
-            ("baseline" if row.baseline else "better" if row.better else "setting", row.cells)
-            for row in study_rows(study)
-        ],
+        "rows": [(row.kind, row.cells) for row in study_rows(study)],
         "figures": figures,
         "commands": [(one.label, one.command) for one in (*study.settings, *study.diverged) if one.command],
     }
@@ -169,7 +164,7 @@ def splits_in_words(study: Study) -> str:
 
 
 def _budgets(studies: Sequence[Study]) -> list[tuple[str, tuple[str, ...], list[str]]]:
-    """Return each different guarantee: its unit, what it does not cover, and the labels of the settings with it."""
+    """Return each different guarantee as (unit, what is not covered, labels of the settings with this guarantee)."""
     groups: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for setting in (setting for study in studies for setting in (*study.settings, *study.diverged)):
         labels = groups.setdefault((setting.unit, setting.not_covered), [])

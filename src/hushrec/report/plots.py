@@ -36,7 +36,7 @@ class Drawing(str):
 
 
 def curves(study: Study) -> Drawing:
-    """Plot the mean metric of every setting by round, with a band from its lowest to its highest value over seeds."""
+    """Plot the main metric of every setting by round: its mean over the seeds, and a band from lowest to highest."""
     with new_axes(WIDTH, HEIGHT) as (figure, axes):
         _baseline_lines(study, axes, upright=False)
         for number, setting in enumerate(setting for setting in study.settings if setting.curve):
@@ -58,7 +58,7 @@ def _draw_curve(axes: "Axes", number: int, setting: Setting, window: tuple[float
 
 
 def finals(study: Study) -> Drawing:
-    """Plot the final metric of every setting, one below the other with its budget, and the baselines as lines."""
+    """Plot the final main metric of every setting, one below the other, and the baselines as vertical lines."""
     settings = sorted(
         study.settings, key=lambda setting: setting.mean(study.measure), reverse=not study.larger_is_better
     )
@@ -85,7 +85,6 @@ def finals(study: Study) -> Drawing:
 
 
 def _baseline_lines(study: Study, axes: "Axes", *, upright: bool) -> None:
-    """Draw a muted line with its name for each baseline; the lines are vertical if `upright`."""
     lines = baseline_lines(study)
     for name, at in lines.items():
         (axes.axvline if upright else axes.axhline)(at, color=MUTED, linestyle=(0, (4, 2)), linewidth=1, zorder=1)
@@ -122,7 +121,7 @@ def name_lines(
 
 
 def _window(study: Study) -> tuple[float, float]:
-    """Return the limits of the axis, which includes all baselines, and the settings that are not far worse."""
+    """Return the limits of the main metric's axis, which leave out settings far worse than the baselines."""
     lines = [study.baseline(name) for name in study.baselines]
     ends = [setting.mean(study.measure) for setting in study.settings]
     worst, best = (min(lines), max(lines + ends)) if study.larger_is_better else (max(lines), min(lines + ends))

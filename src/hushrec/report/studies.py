@@ -10,15 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from hushrec.errors import RunError
-from hushrec.experiment_records import find_experiments, read_records
+from hushrec.evaluate import LARGER_IS_BETTER, gain
+from hushrec.experiment_records import find_experiments, group_metric, read_records
 from hushrec.protocols import find_protocol
-from hushrec.report.labels import command_of, shape_of, told_apart
+from hushrec.report.labels import as_options, command_of, distinct_labels, shape_of, shared_reading
 from hushrec.simulation.results import read_record
 
 SHARED_SETTINGS = ("model", "split_seed", "seed", "engine", "patience", "factors", "rounds", "order", "attributes")
-
-# Measures in the order of preference; True where larger is better.
-MEASURES = {"rmse": False, "auc": True}
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,11 @@ class Curve:
 
 @dataclass(frozen=True)
 class Setting:
-    """All runs that differ only in their seeds: one protocol with one budget."""
+    """All runs that differ only in their seeds: one protocol with one budget.
+
+    If the people in a run have different budgets, `groups` maps each of these budgets, in words, to the name of a
+    metric: the RMSE of the people with this budget.
+    """
 
     label: str
     protocol: str
@@ -46,7 +48,6 @@ class Setting:
     curve: Curve | None  # None for a protocol that only served as a comparison
     budgets: dict[str, float]  # the budget by name: epsilon, and the options that the protocol shows in its label
     clamped: bool = False  # whether noisy ratings were clipped to the scale (option `clamp`)
-    # If people have different budgets: each budget in words, and the name of the metric of the people who have it.
     groups: dict[str, str] = field(default_factory=dict)
     n_diverged: int = 0  # number of runs that diverged
     command: str | None = None  # the command that repeats the first run
@@ -54,24 +55,17 @@ class Setting:
     def mean(self, measure: str) -> float:
         return statistics.fmean(self.metrics[measure])
 
-    def spread(self, measure: str) -> float:
-        """Return the standard deviation of a metric over the seeds, or 0 for one seed."""
-        return spread(self.metrics[measure])
-
 
 @dataclass(frozen=True)
 class Study:
     """All runs on one data set, grouped by setting, with the non-personal baselines on the same splits."""
 
-    dataset: str
+    dataset: str  # its name, and the options with which it was read
     model: str
-    users: int
-    items: int
-    n_train: int
-    n_test: int
+    facts: str  # the sizes of the data set and of its parts, and the models, in words
     measure: str  # the main metric
-    settings: list[Setting]  # those of which no run diverged
-    diverged: list[Setting]  # those of which at least one run diverged
+    settings: list[Setting]  # settings of which no run diverged
+    diverged: list[Setting]  # settings of which at least one run diverged
     baselines: dict[str, dict[str, list[float]]]  # by baseline and metric: one number per split
     of_lists: dict[str, dict[str, list[float]]]  # baselines that only rank items, so that they lack `measure`
     peers: dict[str, dict[str, list[float]]]  # personal models of other libraries, not private, on the same splits
@@ -81,16 +75,8 @@ class Study:
     made_by: str = ""  # version, date and machine of the runs, as far as the records have them
 
     @property
-    def facts(self) -> str:
-        """The sizes of the data set and of its parts, and the models, in one line."""
-        return (
-            f"{self.users:,} people, {self.items:,} items, {self.n_train:,} ratings to train, {self.n_test:,} to"
-            f" {'test' if self.part == 'test' else 'validate'}, {self.model}"
-        )
-
-    @property
     def larger_is_better(self) -> bool:
-        return MEASURES[self.measure]
+        return LARGER_IS_BETTER[self.measure]
 
     def baseline(self, name: str) -> float:
         return statistics.fmean(self.baselines[name][self.measure])
@@ -102,8 +88,7 @@ class Study:
 
     def gain(self, setting: Setting) -> float:
         """Return by how much a setting is better than the best baseline; negative if it is worse."""
-        difference = setting.mean(self.measure) - self.baseline(self.best_baseline)
-        return difference if self.larger_is_better else -difference
+        return gain(setting.mean(self.measure), self.baseline(self.best_baseline), self.measure)
 
     def beats(self, setting: Setting) -> bool:
         return self.gain(setting) > 0
@@ -117,13 +102,16 @@ def spread(values: Sequence[float]) -> float:
 def read_studies(folders: Iterable[str | Path]) -> list[Study]:
     """Return the studies of all runs in or below the folders, in the order in which they are found.
 
-    Each experiment is one study. Other runs are grouped by data set, and by whether they predict ratings or rankings.
+    Each experiment is one study. Other runs are grouped by data set with its items file, and by whether they predict
+    ratings or rankings.
     """
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for path, record in _all_records(folders):
         try:
             predicted = tuple(_shared_baselines(record))  # ratings and rankings have different baselines
-            key = (record.get("experiment"), record["dataset"], record["data"].get("checksum"), predicted)
+            data, items = record["data"], (record.get("reading") or {}).get("items")  # the checksum is without items
+            told_apart = (data.get("checksum"), data.get("unlisted"), items)
+            key = (record.get("experiment"), record["dataset"], told_apart, predicted)
             groups.setdefault(key, []).append(record)
             make_study([record])  # raises if the record is damaged
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -165,26 +153,26 @@ def make_study(records: Sequence[dict[str, Any]]) -> Study:
     """Return the study of runs on one data set; runs that differ only in their seeds belong to one setting."""
     first = records[0]
     settings = _all_settings(records)
-    data = first["data"]
-    measure = next(name for name in MEASURES if any(name in table for table in first["baselines"].values()))
-    baselines = _baselines(records)
+    data = {name: int(first["data"][name]) for name in ("users", "items", "train", "test")}
+    model = ", ".join(dict.fromkeys(str(record["model"]) for record in records))
+    is_validation = (first.get("config") or {}).get("validation")
+    measure = next(name for name in LARGER_IS_BETTER if any(name in table for table in first["baselines"].values()))
+    baselines = _by_name({record["split_seed"]: _shared_baselines(record) for record in records})
     return Study(
-        dataset=str(first["dataset"]),
-        model=", ".join(dict.fromkeys(str(record["model"]) for record in records)),
-        users=int(data["users"]),
-        items=int(data["items"]),
-        n_train=int(data["train"]),
-        n_test=int(data["test"]),
+        dataset=" ".join(filter(None, [str(first["dataset"]), as_options(shared_reading(records))])),
+        model=model,
+        facts=f"{data['users']:,} people, {data['items']:,} items, {data['train']:,} ratings to train, "
+        f"{data['test']:,} to {'validate' if is_validation else 'test'}, {model}",
         measure=measure,
         settings=[setting for setting in settings if not setting.n_diverged],
         diverged=[setting for setting in settings if setting.n_diverged],
         baselines={name: table for name, table in baselines.items() if measure in table},
         of_lists={name: table for name, table in baselines.items() if measure not in table},
-        peers=_peers(records),
+        peers=_by_name({record["split_seed"]: record.get("peers", {}) for record in records}),
         title=first.get("title"),
         seeds=sorted({int(record["split_seed"]) for record in records}),
         made_by=_made_by(records),
-        part="validation" if (first.get("config") or {}).get("validation") else "test",
+        part="validation" if is_validation else "test",
     )
 
 
@@ -200,33 +188,28 @@ def _made_by(records: Sequence[dict[str, Any]]) -> str:
     return "; ".join(parts)
 
 
-def _baselines(records: Sequence[dict[str, Any]]) -> dict[str, dict[str, list[float]]]:
-    splits = list({record["split_seed"]: _shared_baselines(record) for record in records}.values())
-    return {
-        name: {measure: [float(split[name][measure]) for split in splits] for measure in table}
-        for name, table in splits[0].items()
-    }
+def _by_name(splits: dict[int, dict[str, dict[str, float]]]) -> dict[str, dict[str, list[float]]]:
+    """Return the metrics of baselines or peers by name, with one number per split.
+
+    `splits` has the metrics by the seed of the split, then by name of the baseline or peer.
+    """
+    found: dict[str, dict[str, list[float]]] = {}
+    for models in splits.values():
+        for name, numbers in models.items():
+            for measure, value in numbers.items():
+                found.setdefault(name, {}).setdefault(measure, []).append(float(value))
+    return found
 
 
 def _shared_baselines(record: dict[str, Any]) -> dict[str, dict[str, float]]:
-    """Return the metrics of the baselines, by name, that are the same for all runs on one split.
+    """Return, by name, the metrics of those baselines that are the same for all runs on one split.
 
-    The baseline `private_popularity` ranks items by noisy counts that a run released. For a model that predicts ratings
-    it is left out, because every run has its own noise.
+    For a model that predicts ratings, the baseline `private_popularity` is left out: it ranks items by the noisy counts
+    that a run released, which differ between runs.
     """
     return {
         name: table for name, table in record["baselines"].items() if name != "private_popularity" or "auc" in table
     }
-
-
-def _peers(records: Sequence[dict[str, Any]]) -> dict[str, dict[str, list[float]]]:
-    """Return the metrics of each peer (a model of another library) by name, with one number per split it was run on."""
-    found: dict[str, dict[str, list[float]]] = {}
-    for peers in {record["split_seed"]: record.get("peers", {}) for record in records}.values():
-        for name, numbers in peers.items():
-            for measure, value in numbers.items():
-                found.setdefault(name, {}).setdefault(measure, []).append(float(value))
-    return found
 
 
 def _setting_key(record: dict[str, Any]) -> str:
@@ -237,7 +220,7 @@ def _setting_key(record: dict[str, Any]) -> str:
 
 
 def _in_budget(protocol: str) -> list[str]:
-    """Return the names of the entries of a record's budget, such as "epsilon", in which settings can differ."""
+    """Return the names of those entries of a budget, such as "epsilon", that tell settings of this protocol apart."""
     return list(dict.fromkeys(["epsilon", *find_protocol(protocol).wording.in_label]))
 
 
@@ -266,26 +249,26 @@ def _make_setting(group: list[dict[str, Any]]) -> Setting:
     if "groups" not in config or "data_weight" in config:
         return setting
     pairs = [(float(entry["epsilon_i"]), float(entry["epsilon_g"])) for entry in config["groups"]]
-    groups = {f"ε_I={own:g}, ε_g={fake:g}": f"rmse_at_epsilon_{own:g}_{fake:g}" for own, fake in pairs}
+    groups = {f"ε_I={own:g}, ε_g={fake:g}": group_metric(own, fake) for own, fake in pairs}
     protects = f"which items: each their own ε, at most {float(budget['epsilon']):g}, profile-level"
     return replace(setting, budgets={}, groups=groups, protects=protects)
 
 
 def _all_settings(records: Sequence[dict[str, Any]]) -> list[Setting]:
-    """Return every setting that was run, then those that only served as comparisons, with distinct labels."""
+    """Return every setting that was run, then the settings that only served as comparisons, with distinct labels."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for record in [*records, *_compared(records, {_setting_key(record) for record in records})]:
         groups.setdefault(_setting_key(record), []).append(record)
     settings = [_make_setting(group) for group in groups.values()]
     shapes = [shape_of(group[0]) for group in groups.values()]
-    labels = told_apart([setting.label for setting in settings], shapes)
+    labels = distinct_labels([setting.label for setting in settings], shapes)
     return [replace(setting, label=label) for setting, label in zip(settings, labels, strict=True)]
 
 
-def _compared(records: Sequence[dict[str, Any]], taken: set[str]) -> list[dict[str, Any]]:
+def _compared(records: Sequence[dict[str, Any]], run_keys: set[str]) -> list[dict[str, Any]]:
     """Return a record without a curve for each comparison: a protocol that a run trained besides its own.
 
-    `taken` has the `_setting_key` of every run. A comparison with one of these keys is left out, because its setting
+    `run_keys` has the `_setting_key` of every run. A comparison with one of these keys is left out, because its setting
     was also run by itself.
     """
     found = []
@@ -302,15 +285,15 @@ def _compared(records: Sequence[dict[str, Any]], taken: set[str]) -> list[dict[s
                 "curve": None,
                 "diverged": entry.get("diverged"),
             }
-            if _setting_key(beside) not in taken:
+            if _setting_key(beside) not in run_keys:
                 found.append(beside)
     return found
 
 
 def _make_curve(group: list[dict[str, Any]]) -> Curve:
-    """Return the curve over runs of one setting, up to the last round that all of them reached."""
+    """Return the curve over all runs of one setting, up to the last round that every run reached."""
     curves = [record["curve"] for record in group]
-    measure = next(name for name in MEASURES if name in group[0]["metrics"])
+    measure = next(name for name in LARGER_IS_BETTER if name in group[0]["metrics"])
     length = min(map(len, curves))
     by_round = [[float(curve[position][measure]) for curve in curves] for position in range(length)]
     rounds = [int(point["round"]) for point in curves[0][:length]]

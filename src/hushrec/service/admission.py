@@ -16,10 +16,10 @@ import sqlalchemy as sa
 from hushrec.messages import Address, LastReport
 from hushrec.service.problems import Refusal
 from hushrec.service.reports import at, last_report_in
-from hushrec.service.schema import ACTIVE, devices, enrolments, is_shared, reports, run, stamp
+from hushrec.service.schema import ACTIVE, devices, enrolments, is_shared, reports, run
 from hushrec.service.settings import LimitSettings
 
-BURST_SECONDS = 5  # seconds' worth of enrolments that may arrive at once
+BURST_SECONDS = 5  # enrolments of this many seconds, at the average rate, may arrive at once
 
 
 @dataclass
@@ -28,62 +28,62 @@ class Bucket:
 
     size: float
     per_second: float
-    tokens: float
+    tokens: float | None  # None: the bucket is full
     filled_at: float
 
     def take(self, now: float) -> bool:
-        """Refill the bucket and take one token; return False if there is none."""
-        self.tokens = min(self.size, self.tokens + max(0.0, now - self.filled_at) * self.per_second)
+        """Refill the bucket up to the time `now`, and take one token; return False if there is none."""
+        left = self.size if self.tokens is None else self.tokens
+        self.tokens = min(self.size, left + max(0.0, now - self.filled_at) * self.per_second)
         self.filled_at = now
         if self.tokens < 1:
             return False
         self.tokens -= 1
         return True
 
-    @classmethod
-    def stored(cls, row: Any, size: float, per_second: float) -> "Bucket":
-        """Return the bucket stored in a database row; NULL tokens mean a full bucket."""
-        return cls(size, per_second, size if row.tokens is None else row.tokens, row.filled_at)
-
 
 @dataclass(frozen=True)
 class Visit:
-    """A device's request with a valid signature, which `admit` checks against the database."""
+    """A request whose signature a worker has found valid, and which `admit` checks against the database."""
 
     device: str
     public_key: bytes = field(repr=False)  # the key with which the worker checked the signature
     nonce: int
-    heard: int  # number of the round that was open at the request or, if none was open, of the latest round
+    round_number: int  # the open round at the time of the request; if none was open, the latest that had ended
     seen: float  # wall-clock time of the request
 
 
 @dataclass(frozen=True)
 class Admitted:
-    """The outcome of an admitted request: facts about its device and the run, read from the database."""
+    """The result of `admit` for a valid request: facts about its device and the run, read from the database."""
 
-    version: int  # of the run's row in the database; every change of the row adds 1
+    version: int  # counts the changes of the run's row in the database
     last_report: LastReport  # the phase of the device's last report
     reported: bytes | None  # the digest of the device's report in the open phase, None if no report is stored
 
 
 def admit(connection: sa.Connection, visits: Sequence[Visit], limits: LimitSettings) -> list[Admitted | Refusal]:
-    """Check the key, nonce and rate of each request; return an `Admitted` or a `Refusal` per request, in order."""
+    """Check each request's key, nonce and rate, and whether its device is active, against the database.
+
+    Return an `Admitted` or a `Refusal` for each request, in the order of `visits`.
+    """
     connection.execute(sa.text("SET LOCAL synchronous_commit = off"))
     open_phase = sa.select(run.c.version, run.c.round, run.c.attempt, run.c.phase, _clock())
-    version, *place, now = connection.execute(open_phase).one()
+    version, *address, now = connection.execute(open_phase).one()
     names = {visit.device for visit in visits}
     query = sa.select(devices).where(devices.c.id.in_(names)).order_by(devices.c.id)
     rows = {row.id: row for row in connection.execute(query.with_for_update(key_share=True))}
-    there = sa.select(reports.c.device, reports.c.digest).where(at(Address(*place)), reports.c.device.in_(names))
-    digests = {row.device: bytes(row.digest) for row in connection.execute(there)}
-    buckets = {n: Bucket.stored(row, limits.burst, limits.requests_per_second) for n, row in rows.items()}
-    nonces = {n: row.last_nonce for n, row in rows.items()}
+    stored = sa.select(reports.c.device, reports.c.digest).where(at(Address(*address)), reports.c.device.in_(names))
+    digests = {row.device: bytes(row.digest) for row in connection.execute(stored)}
+    size, rate = limits.burst, limits.requests_per_second
+    buckets = {name: Bucket(size, rate, row.tokens, row.filled_at) for name, row in rows.items()}
+    nonces = {name: row.last_nonce for name, row in rows.items()}
     outcomes: list[Admitted | Refusal] = []
     for visit in visits:
-        refusal = _refusal(visit, rows.get(visit.device), nonces, buckets, now)
+        row = rows.get(visit.device)
+        refusal = _refusal(visit, row, nonces, buckets, now)
         if refusal is None:
             nonces[visit.device] = visit.nonce
-        row = rows.get(visit.device)
         outcomes.append(refusal or Admitted(version, last_report_in(row._mapping), digests.get(visit.device)))  # type: ignore[union-attr]
     _note(connection, visits, nonces, buckets)
     return outcomes
@@ -91,68 +91,51 @@ def admit(connection: sa.Connection, visits: Sequence[Visit], limits: LimitSetti
 
 def _refusal(visit: Visit, row: Any, nonces: dict[str, int], buckets: dict[str, Bucket], now: float) -> Refusal | None:
     if row is None or row.state != ACTIVE:
-        return Refusal("this device no longer takes part: it left or was revoked.", code="not-active")
+        return Refusal.of("not-active")
     if bytes(row.public_key) != visit.public_key:
-        return Refusal("the signature does not match this request and this device's key.", code="bad-signature")
+        return Refusal.of("bad-signature")
     if visit.nonce <= nonces[visit.device]:
-        sentence = "the nonce must be greater than every earlier nonce of this device. Sign the request again."
-        return Refusal(sentence, code="stale-nonce", last_nonce=nonces[visit.device])
+        return Refusal.of("stale-nonce", last_nonce=nonces[visit.device])
     if not buckets[visit.device].take(now):
-        return Refusal("this device sends too many requests. Try again later.", code="too-many-requests", retry_after=1)
+        return Refusal.of("too-many-requests", retry_after=1)
     return None
 
 
 def _note(
     connection: sa.Connection, visits: Sequence[Visit], nonces: dict[str, int], buckets: dict[str, Bucket]
 ) -> None:
-    """Store the devices' new nonces, token buckets and times last seen."""
+    """Store each device's last nonce, its token bucket, and the round and time of its last request."""
     last = {visit.device: visit for visit in visits if visit.device in buckets}
     changes = [
         {
             "name": name,
-            "nonce": nonces[name],
+            "round": visit.round_number,
+            "last_nonce": nonces[name],
             "tokens": buckets[name].tokens,
             "filled_at": buckets[name].filled_at,
-            "heard": visit.heard,
             "last_seen": visit.seen,
         }
         for name, visit in sorted(last.items())
     ]
-    if not changes:
-        return
-    heard = sa.bindparam("heard", type_=sa.Integer)
-    connection.execute(
-        devices.update()
-        .where(devices.c.id == sa.bindparam("name"))
-        .values(
-            last_nonce=sa.bindparam("nonce"),
-            tokens=sa.bindparam("tokens"),
-            filled_at=sa.bindparam("filled_at"),
-            heard=sa.case((devices.c.heard < heard, heard), else_=devices.c.heard),
-            last_seen=sa.bindparam("last_seen"),
-            changed=stamp(is_shared(connection)),
-        ),
-        changes,
-    )
+    if changes:
+        heard = sa.func.greatest(devices.c.heard, sa.bindparam("round", type_=sa.Integer))
+        changed = devices.update().where(devices.c.id == sa.bindparam("name")).values(heard=heard)
+        connection.execute(changed, changes)  # sets the columns that `changes` names, too
 
 
-def lock_enrolments(connection: sa.Connection, wall_clock: float, per_second: float) -> tuple[Bucket, float]:
-    """Lock enrolment until the transaction ends, so that devices enrol one at a time.
+def take_enrolment(connection: sa.Connection, wall_clock: float, per_second: float) -> bool:
+    """Take one token from the bucket that limits all enrolments together; return False if the bucket is empty.
 
-    Return the token bucket that limits all enrolments together to `per_second` a second on average, and the current
-    time: the database's clock in PostgreSQL, `wall_clock` in SQLite.
+    The bucket refills by `per_second` tokens a second. It stays locked until the transaction ends, so that devices
+    enrol one at a time; a transaction that is rolled back takes no token. The current time is the database's clock in
+    PostgreSQL, and `wall_clock` in SQLite.
     """
     row = connection.execute(sa.select(enrolments).with_for_update()).one()
     now = connection.execute(sa.select(_clock())).scalar_one() if is_shared(connection) else wall_clock
-    return Bucket.stored(row, BURST_SECONDS * per_second, per_second), now
-
-
-def take_enrolment(connection: sa.Connection, bucket: Bucket, now: float) -> bool:
-    """Take one token from the enrolment bucket and store the bucket; return False if the bucket is empty."""
-    if not bucket.take(now):
-        return False
+    bucket = Bucket(BURST_SECONDS * per_second, per_second, row.tokens, row.filled_at)
+    is_taken = bucket.take(now)
     connection.execute(enrolments.update().values(tokens=bucket.tokens, filled_at=bucket.filled_at))
-    return True
+    return is_taken
 
 
 def _clock() -> sa.Label[float]:

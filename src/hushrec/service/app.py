@@ -1,8 +1,9 @@
 """The HTTP application of a run: routes for devices, the operator, health checks and metrics.
 
-Devices send and receive MessagePack; the operator's tools send and receive JSON. A refused request gets a problem+json
-reply as early as possible: a body that is too long is refused before it is read, a report in times of overload before
-its signature is checked, and a report for the wrong round before its numbers are checked.
+Devices send and receive MessagePack; the operator's tools send and receive JSON, except that they get the public table
+as MessagePack. A refused request gets a problem+json reply as early as possible. A body whose declared length is too
+large is refused before it is read. An overloaded server refuses a report before it checks the signature. A report for
+the wrong round is refused before its numbers are checked.
 """
 
 import asyncio
@@ -24,31 +25,30 @@ from hushrec.messages import NO_REPORT, PROTOCOL_VERSION, Enrolment, Problem, pa
 from hushrec.service.admin import add_admin
 from hushrec.service.dashboard import add_dashboard
 from hushrec.service.description import BINARY, SIGNED, problems, takes_binary
-from hushrec.service.monitor import Monitor
+from hushrec.service.monitor import Monitor, log_event
 from hushrec.service.problems import MEDIA_TYPE, Refusal
 from hushrec.service.requests import Download, Service, target_of
 from hushrec.service.rounds import Rounds
-from hushrec.service.settings import LimitSettings
-from hushrec.service.storage import Storage
 
 LARGEST_SMALL_BODY = 10_000  # bytes of an enrolment or a new key
 LONGEST_WAIT = 60.0  # seconds of one long poll
+DAY_SECONDS = 86_400.0
 
 
-def make_app(storage: Storage, rounds: Rounds, monitor: Monitor, limits: LimitSettings) -> FastAPI:
-    """Return the FastAPI application, which also opens and closes rounds, and closes the database when it ends."""
+def make_app(rounds: Rounds) -> FastAPI:
+    """Return the FastAPI application. While it runs, it opens and closes rounds; at its end it closes the database."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        tasks = [asyncio.create_task(rounds.run_schedule())]
-        if storage.is_shared:
-            tasks.append(asyncio.create_task(storage.listen(rounds.wake)))
+        tasks = [asyncio.create_task(rounds.run_schedule()), asyncio.create_task(_repeat_daily(rounds))]
+        if rounds.storage.is_shared:
+            tasks.append(asyncio.create_task(rounds.storage.listen(rounds.wake)))
         yield
         for task in tasks:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
-        await asyncio.to_thread(storage.close)
+        await asyncio.to_thread(rounds.storage.close)
 
     app = FastAPI(
         title="hushrec",
@@ -58,14 +58,15 @@ def make_app(storage: Storage, rounds: Rounds, monitor: Monitor, limits: LimitSe
         redoc_url=None,
         lifespan=lifespan,
     )
-    monitor.watch("round", "The open round, or the last one.", lambda: rounds.round_number)
+    monitor = rounds.monitor
+    monitor.watch("round", "The open round, or the latest that has ended.", lambda: rounds.round_number)
     monitor.watch("round_open", "1 while a round is open.", lambda: rounds.is_open)
     monitor.watch("reports_in_round", "Durable reports of the open phase.", lambda: rounds.n_reports)
     monitor.watch("devices_active", "Devices that take part.", rounds.registry.count_active)
     monitor.watch("items", "Items of the catalogue.", lambda: rounds.offer.terms.n_items)
-    monitor.watch("waiting_writes", "Writes that wait for the database.", lambda: storage.waiting)
-    service = Service(storage, rounds, monitor, limits)
-    _refuse(app, monitor)
+    monitor.watch("waiting_writes", "Writes that wait for the database.", lambda: rounds.storage.waiting)
+    service = Service(rounds)
+    _add_error_handlers(app, monitor)
     _add_public(app, service)
     signed = APIRouter(
         prefix="/v1", tags=["devices"], dependencies=[Depends(SIGNED)], responses=problems(401, 403, 413, 429)
@@ -74,8 +75,14 @@ def make_app(storage: Storage, rounds: Rounds, monitor: Monitor, limits: LimitSe
     _add_rounds(signed, service)
     app.include_router(signed)
     add_admin(app, service)
-    add_dashboard(app, storage, rounds, monitor)
+    add_dashboard(app, rounds)
     return app
+
+
+async def _repeat_daily(rounds: Rounds) -> None:
+    while True:
+        await asyncio.sleep(DAY_SECONDS)
+        rounds.daily()
 
 
 def _add_public(app: FastAPI, service: Service) -> None:
@@ -94,21 +101,21 @@ def _add_public(app: FastAPI, service: Service) -> None:
 
     @router.get("/v1/public", tags=["devices"])
     async def public() -> Response:
-        """Return the public table after the latest round that has ended, also to people who do not join the run."""
+        """Return the public table after the latest round that has ended. Anyone may request it."""
         return Download(service.public_downloads(), rounds.published(), {})
 
     app.include_router(router)
 
     @app.get("/healthz", tags=["operation"], responses=problems())
     async def health() -> dict[str, str]:
-        """Return status ok if the server runs and its database answers."""
+        """Return status ok if the server runs, its database answers, and no write has failed since the last check."""
         await service.check_health()
         return {"status": "ok"}
 
     @app.get("/metrics", tags=["operation"], responses={200: {"content": {"text/plain": {}}}})
     async def metrics() -> Response:
         """Return counters and gauges for Prometheus; no series describes a single device."""
-        return Response(service.monitor.exposition(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+        return Response(rounds.monitor.exposition(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
 def _add_membership(router: APIRouter, service: Service) -> None:
@@ -124,8 +131,8 @@ def _add_membership(router: APIRouter, service: Service) -> None:
         """Enrol a device and return the offer. The request is signed with the key that the enrolment contains."""
         credentials = signing.parse_header(request.headers.get("authorization"))
         body = await service.body(request, LARGEST_SMALL_BODY)
-        told = signing.Request(request.method, target_of(request), body)
-        await rounds.enrol(wire.decode(body, Enrolment), credentials, told)
+        sent = signing.Request(request.method, target_of(request), body)
+        await rounds.enrol(wire.decode(body, Enrolment), credentials, sent)
         return Response(wire.encode(rounds.offer), status_code=201, media_type=wire.MEDIA_TYPE)
 
     @router.put(
@@ -136,12 +143,12 @@ def _add_membership(router: APIRouter, service: Service) -> None:
     )
     async def rotate(request: Request) -> None:
         """Replace a device's key. The request is signed with the old key."""
-        device, _, told = await service.signed(request, LARGEST_SMALL_BODY)
-        await rounds.registry.rotate(device, wire.decode(told.body, Enrolment).public_key)
+        device, _, sent = await service.signed(request, LARGEST_SMALL_BODY)
+        await rounds.registry.rotate(device, wire.decode(sent.body, Enrolment).public_key)
 
     @router.delete("/devices/me", status_code=204)
     async def leave(request: Request) -> None:
-        """Let a device leave the run; its key is never accepted again."""
+        """Let a device leave the run. The server refuses all later requests with its id, also in next runs."""
         device, _, _ = await service.signed(request, 0)
         await rounds.leave(device)
 
@@ -158,7 +165,7 @@ def _add_rounds(router: APIRouter, service: Service) -> None:
                 " `Hushrec-Attempt-Seconds`: for how long it must keep the secrets of the attempt.",
             },
             204: {
-                "description": "No round that this device can report in opened within `wait` seconds."
+                "description": "There was no message for this device within `wait` seconds."
                 " `Hushrec-Attempt-Seconds` is 0 if the open attempt does not ask this device."
             },
             **problems(409, 410),
@@ -177,9 +184,9 @@ def _add_rounds(router: APIRouter, service: Service) -> None:
         the phase from 0; a device that has not reported yet gives 0.0.0.
         """
         device, _, _ = await service.signed(request, 0)
-        told = device.told
+        last_report = device.last_report_text
         announcement = await rounds.inbox(device, after, wait, parse_last_report(last) or NO_REPORT)
-        headers = {"Hushrec-Last-Report": told, "Hushrec-Attempt-Seconds": str(rounds.attempt_seconds(device))}
+        headers = {"Hushrec-Last-Report": last_report, "Hushrec-Attempt-Seconds": str(rounds.attempt_seconds(device))}
         if announcement is None:
             return Response(status_code=204, headers=headers)
         return Download(service.downloads, announcement, headers)
@@ -190,23 +197,23 @@ def _add_rounds(router: APIRouter, service: Service) -> None:
         openapi_extra=takes_binary("An envelope with this device's report: docs/wire.md."),
     )
     async def report(request: Request) -> Response:
-        """Store a device's report of one phase. The reply comes when the report is durable; a retry is harmless."""
+        """Store a device's report of one phase, and reply when it is durable. The same report may be sent again."""
         started = time.perf_counter()
         with service.reporting(request):
-            device, credentials, told = await service.signed(request, rounds.server.side.largest_report)
-            receipt = await rounds.report(device, credentials.nonce, told)
-        service.monitor.reported(time.perf_counter() - started, repeated=receipt.repeated)
+            device, credentials, sent = await service.signed(request, rounds.server.side.largest_report)
+            receipt = await rounds.report(device, credentials.nonce, sent)
+        rounds.monitor.reported(time.perf_counter() - started, repeated=receipt.repeated)
         return Response(wire.encode(receipt), media_type=wire.MEDIA_TYPE)
 
 
 def _for_reader(request: Request, packed: bytes) -> Response:
-    """Return a reply with this MessagePack body, converted to JSON (bytes as base64) if the request accepts JSON."""
+    """Return a reply with the body `packed`, converted to JSON (bytes as base64) if the request accepts JSON."""
     if "application/json" in request.headers.get("accept", ""):
         return Response(msgspec.json.encode(msgspec.msgpack.decode(packed)), media_type="application/json")
     return Response(packed, media_type=wire.MEDIA_TYPE)
 
 
-def _refuse(app: FastAPI, monitor: Monitor) -> None:
+def _add_error_handlers(app: FastAPI, monitor: Monitor) -> None:
     """Register handlers that turn every exception, of hushrec or of the framework, into a problem+json reply."""
 
     def respond(request: Request, error: RemoteProtocolError) -> Response:
@@ -224,9 +231,9 @@ def _refuse(app: FastAPI, monitor: Monitor) -> None:
 
     @app.exception_handler(StorageError)
     async def not_stored(request: Request, error: StorageError) -> Response:
-        monitor.log("storage-error", reason=str(error))
-        sentence = "the server's database is unavailable. Try again."
-        return respond(request, Refusal(sentence, code="storage", retry_after=1))
+        log_event("storage-error", reason=str(error))
+        refusal = Refusal("the server's database is unavailable. Try again.", code="storage", retry_after=1)
+        return respond(request, refusal)
 
     @app.exception_handler(RequestValidationError)
     async def malformed(request: Request, error: RequestValidationError) -> Response:
@@ -237,7 +244,7 @@ def _refuse(app: FastAPI, monitor: Monitor) -> None:
 
     @app.exception_handler(Exception)
     async def failed(request: Request, error: Exception) -> Response:
-        monitor.log("error", kind=type(error).__name__)
+        log_event("error", kind=type(error).__name__)
         return respond(request, Refusal("an internal error occurred; the server has logged it.", code="internal"))
 
     @app.exception_handler(HTTPException)
@@ -246,5 +253,5 @@ def _refuse(app: FastAPI, monitor: Monitor) -> None:
 
 
 def _is_long(request: Request) -> bool:
-    """Return whether the request's body is too long to be read and discarded."""
+    """Return whether the body may be too long to read and discard: at least 1 MB, or of undeclared length."""
     return "transfer-encoding" in request.headers or len(request.headers.get("content-length", "")) > 6

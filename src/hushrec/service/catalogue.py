@@ -16,19 +16,15 @@ Entry = tuple[int, str, str]  # position, id, title
 class CatalogueCopy:
     """A copy of the catalogue in memory, from which devices are served."""
 
-    def __init__(self, entries: Sequence[Entry], attributes: FloatArray | None) -> None:
-        self._entries = list(entries)
-        self._attributes = attributes
-
-    @classmethod
-    def read(cls, connection: sa.Connection) -> "CatalogueCopy":
-        return cls(read_entries(connection, 0), read_attributes(connection))
+    def __init__(self, connection: sa.Connection) -> None:
+        self._entries = read_entries(connection, 0)
+        self._attributes = read_attributes(connection)
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def append(self, entries: Sequence[Entry]) -> None:
-        """Append the entries that this copy does not hold yet."""
+        """Append those entries whose positions this copy does not have yet."""
         self._entries += [entry for entry in entries if entry[0] >= len(self._entries)]
 
     def page(self, first: int) -> Catalogue:
@@ -45,9 +41,12 @@ def read_entries(connection: sa.Connection, first: int) -> list[Entry]:
 
 
 def changed_titles(connection: sa.Connection, ids: list[str], titles: list[str]) -> int:
-    """Return how many of the items have another title in the database; items that are not stored do not count."""
-    known = {row.id: row.title for row in connection.execute(sa.select(items.c.id, items.c.title))}
-    return sum(known.get(name, title) != title for name, title in zip(ids, titles, strict=True))
+    """Return how many items with these `ids` have another title in the database than in `titles`.
+
+    Items that are not in the database do not count.
+    """
+    stored = {name: title for _, name, title in read_entries(connection, 0)}
+    return sum(stored.get(name, title) != title for name, title in zip(ids, titles, strict=True))
 
 
 def read_attributes(connection: sa.Connection) -> FloatArray | None:
@@ -61,7 +60,7 @@ def read_attributes(connection: sa.Connection) -> FloatArray | None:
 def insert_items(
     connection: sa.Connection, ids: list[str], titles: list[str], attributes: FloatArray | None = None
 ) -> int:
-    """Append the items that the catalogue does not hold yet; return their number. Known items keep their positions."""
+    """Append the items whose ids the catalogue does not have yet; return their number."""
     check_items(ids, titles)
     known = set(connection.execute(sa.select(items.c.id)).scalars())
     columns = [None] * len(ids) if attributes is None else [row.tobytes() for row in attributes.astype("<f4")]

@@ -1,8 +1,8 @@
 """TLS certificates: a private certificate authority for `--self-signed`, and checks of an operator's certificate.
 
-Devices trust the *authority*, `certificate.pem`, which is valid for ten years and never replaced. At every start the
-authority signs a fresh certificate for the names of this server, so that devices still connect after a restart, a
-change of the host name or an expiry.
+Devices trust the *authority*, `certificate.pem`, which is valid for ten years and which hushrec never replaces. At
+every start the authority signs a fresh certificate for the names of this server, so that devices still connect after a
+restart, a change of the host name or an expiry.
 """
 
 import datetime
@@ -26,7 +26,7 @@ _CLOCK_SKEW = datetime.timedelta(hours=1)
 
 
 def check_certificate(certificate: Path, key: Path) -> str | None:
-    """Check that the files hold a valid certificate and its key; raise `ParameterError` if they do not.
+    """Raise `ParameterError` unless the files hold a certificate that has not expired, and its private key.
 
     Return a warning if the certificate expires in less than `WARNING_DAYS` days, else None.
     """
@@ -50,8 +50,8 @@ def self_signed(folder: Path, names: Sequence[str]) -> tuple[Path, Path, Path]:
     """Write a fresh certificate and its key into `folder`, for a server with these host names and addresses.
 
     Return the paths of the authority, the certificate and its key. If `folder` has no authority, one is made. If the
-    authority's files are damaged or one is missing, raise `ParameterError`, because devices that trust the old
-    authority would refuse a new one.
+    authority has expired, or one of its two files is missing or damaged, raise `ParameterError`: a new authority is not
+    made, because devices that trust the old one would refuse it.
     """
     authority, authority_key = folder / "certificate.pem", folder / "certificate-key.pem"
     if not authority.exists() and not authority_key.exists():
@@ -64,9 +64,9 @@ def self_signed(folder: Path, names: Sequence[str]) -> tuple[Path, Path, Path]:
             raise ValueError
     except (OSError, ValueError):
         raise ParameterError(
-            f"{authority} and {authority_key} must be the authority that devices trust, but one is missing or"
-            " damaged, or they do not belong together. Restore both files from a backup; or remove both, and give every"
-            " device the new authority with --ca."
+            f"{authority} and {authority_key} must be the certificate and key of the authority that devices trust, but"
+            " one file is missing or damaged, or they do not belong together. Restore both files from a backup; or"
+            " remove both, and give every device the new authority with --ca."
         ) from None
     if issuer.not_valid_after_utc <= _now():
         raise ParameterError(
@@ -83,11 +83,11 @@ def self_signed(folder: Path, names: Sequence[str]) -> tuple[Path, Path, Path]:
     return authority, certificate, key
 
 
-def certified_names(host: str, extra: Sequence[str] = ()) -> list[str]:
+def certified_names(host: str, extra: Sequence[str]) -> list[str]:
     """Return the names and addresses under which devices may reach a server that binds to `host`.
 
     They are `localhost`, 127.0.0.1, the `extra` names that the operator gives, and `host`. If `host` means every
-    address (0.0.0.0 or ::), this machine's name and addresses take its place.
+    address (0.0.0.0 or ::), the result has this machine's name and addresses instead of `host`.
     """
     names = ["localhost", "127.0.0.1", *extra]
     try:
@@ -98,7 +98,7 @@ def certified_names(host: str, extra: Sequence[str] = ()) -> list[str]:
 
 
 def _own_names() -> list[str]:
-    """Return this machine's host name and the addresses to which the name resolves."""
+    """Return this machine's host name, and the addresses to which that name resolves."""
     name = socket.gethostname()
     try:
         addresses = [str(entry[4][0]).partition("%")[0] for entry in socket.getaddrinfo(name, None)]
@@ -108,7 +108,8 @@ def _own_names() -> list[str]:
 
 
 def _make_authority(certificate: Path, key: Path) -> None:
-    usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)  # signs certificates and lists
+    # Of the nine usages of a key, the authority's key has two: signing certificates and signing revocation lists.
+    usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
     extensions = [(x509.BasicConstraints(ca=True, path_length=0), True), (usage, True)]
     _issue("hushrec authority", AUTHORITY_DAYS, extensions, certificate, key)
 
@@ -121,10 +122,11 @@ def _issue(
     key: Path,
     issuer: tuple[x509.Certificate, ec.EllipticCurvePrivateKey] | None = None,
 ) -> None:
-    """Generate a key, and write it to the path `key`. Write its certificate to the path `certificate`.
+    """Generate a private key and its certificate, and write them to the paths `key` and `certificate`.
 
-    The certificate is for the common name `name` and valid for `days` days. `issuer`, a pair (certificate, key), signs
-    it; if `issuer` is None, the new key does. `extensions` are pairs (extension, whether it is critical).
+    The certificate is for the common name `name` and valid for `days` days. It is signed with the key of `issuer`, a
+    pair (certificate, key), or with the new key if `issuer` is None. `extensions` are pairs (extension, whether it is
+    critical).
     """
     secret = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])

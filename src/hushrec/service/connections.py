@@ -1,8 +1,8 @@
 """Time limits that uvicorn lacks: for receiving the head of a request, and for a client that does not read its reply.
 
 A `Connection` wraps uvicorn's protocol object and passes every event on to it. It relies only on the interfaces of
-asyncio and ASGI, not on uvicorn's internals (docs/decisions/0013-connections.md): uvicorn accepts any class of
-`asyncio.Protocol` as `http`, and the ASGI scope names the client that an application serves.
+asyncio and ASGI, not on uvicorn's internals (docs/decisions/0013-connections.md): uvicorn's option `http` accepts any
+subclass of `asyncio.Protocol`, and the ASGI scope of a request has the client's address.
 """
 
 import asyncio
@@ -11,11 +11,11 @@ from typing import Any
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-Client = tuple[str, int]
+Client = tuple[str, int]  # address and port
 
 
 class Connections:
-    """The open connections. A client has `seconds` to send a request's head and `seconds` to resume reading a reply."""
+    """The open connections. A client has `seconds` to send a request's head, and as long to resume reading a reply."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds

@@ -1,29 +1,29 @@
 """The operator's dashboard at `/`: one page, its server-sent events, and the history of all rounds.
 
-The page shows the run and never a single device: the numbers of `/metrics`, the public terms, and how much the public
-table changed. Everyone who can reach the server can see the page; its actions need the admin token.
+Everyone who can reach the server can see the page. It shows the numbers of `/metrics`, the public terms and how much
+the public table changed, and nothing about a single device. Actions and the list of devices need the admin token.
 """
 
 import asyncio
-import json
+import math
 import time
 from collections.abc import AsyncIterator
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from typing import Annotated, Any
 
+import msgspec
 import sqlalchemy as sa
 from fastapi import FastAPI, Query
 from fastapi.responses import StreamingResponse
 
 from hushrec.messages import PROTOCOL_VERSION
+from hushrec.offers import expectation
 from hushrec.pages import HEADERS, add_page
 from hushrec.protocols import find_protocol
 from hushrec.service.history import read_most_moved, read_rounds
-from hushrec.service.monitor import Monitor
 from hushrec.service.problems import Refusal
 from hushrec.service.rounds import Rounds
 from hushrec.service.schema import MIGRATIONS, devices, history
-from hushrec.service.storage import Storage
 
 MOST_WATCHERS = 50  # open event streams
 MOST_READERS = 4  # concurrent reads of the history, which delay the reports of devices
@@ -32,19 +32,17 @@ BEAT_SECONDS = 5.0  # the longest time between two events, so that a page notice
 
 
 class Dashboard:
-    """The data that the page shows: fixed facts, the current state, and the history of rounds."""
+    """The data that the dashboard's page shows: facts that never change, the current state, and the past rounds."""
 
-    def __init__(self, storage: Storage, rounds: Rounds, monitor: Monitor) -> None:
-        self._storage = storage
+    def __init__(self, rounds: Rounds) -> None:
         self._rounds = rounds
-        self._monitor = monitor
         self._started = time.time()
         self.watchers = 0
-        self._readers = 0
+        self._reading = asyncio.Semaphore(MOST_READERS)
         self._latest: tuple[float, dict[str, Any]] = (-TICK_SECONDS, {})
 
     def fixed(self) -> dict[str, Any]:
-        """Return the facts that a page gets once, when it connects, such as protocol, model, versions and database."""
+        """Return the facts that do not change while the server runs, such as protocol, model, versions and database."""
         rounds = self._rounds
         offer = rounds.offer
         knowledge = find_protocol(offer.protocol).knowledge
@@ -54,15 +52,15 @@ class Dashboard:
             "rounds": offer.terms.max_rounds,
             "asks": rounds.protocol.asks(offer.terms),
             "model": {"name": offer.model, "options": offer.options},
-            "versions": {"hushrec": _own_version(), "protocol": PROTOCOL_VERSION, "schema": len(MIGRATIONS)},
+            "versions": {"hushrec": version("hushrec"), "protocol": PROTOCOL_VERSION, "schema": len(MIGRATIONS)},
             "run_id": offer.run_id,
             "number": rounds.number,
             "started": self._started,
-            "database": "PostgreSQL" if self._storage.is_shared else "SQLite",
+            "database": "PostgreSQL" if rounds.storage.is_shared else "SQLite",
         }
 
     def now(self) -> dict[str, Any]:
-        """Return the current state of the run; all pages share one result, which is at most `TICK_SECONDS` old."""
+        """Return the current state of the run, at most `TICK_SECONDS` old. All pages share one result."""
         time_now = time.monotonic()
         if time_now - self._latest[0] >= TICK_SECONDS:
             self._latest = time_now, self._make_now()
@@ -74,7 +72,7 @@ class Dashboard:
             "state": _state(rounds),
             "paused": rounds.is_paused,
             "round": rounds.round_number,
-            "closed": rounds.round_number - rounds.is_open,
+            "closed": rounds.n_ended,
             "phase": rounds.server.address.phase if rounds.is_open else None,
             "attempt": rounds.server.address.attempt if rounds.is_open else None,
             "phases": rounds.server.side.phases,
@@ -83,18 +81,18 @@ class Dashboard:
             "devices": rounds.registry.count_active(),
             "fewest": rounds.fewest_devices,
             "items": rounds.offer.terms.n_items,
-            "waiting": self._storage.waiting,
-            "refusals": self._monitor.refusals,
+            "waiting": rounds.storage.waiting,
+            "refusals": rounds.monitor.refusals,
             "progress": rounds.server.side.progress if rounds.is_open else None,
             "concern": rounds.concern,
             "accuracy": rounds.server.side.accuracy,
-            "expectation": rounds.expectation(rounds.registry.count_active() or None),
+            "expectation": expectation(rounds.offer, rounds.registry.count_active() or None),
         }
 
     async def events(self) -> AsyncIterator[str]:
-        """Yield server-sent events: `fixed` once, then `now` whenever the state has changed.
+        """Yield server-sent events for one page: event `fixed` once, then event `now` whenever the state has changed.
 
-        If the state does not change, `now` is sent again after `BEAT_SECONDS`.
+        If the state does not change, event `now` is repeated after `BEAT_SECONDS`.
         """
         self.watchers += 1
         try:
@@ -104,7 +102,7 @@ class Dashboard:
             while not self._rounds.is_stopping:
                 found = self.now()
                 if found != sent or time.monotonic() - last >= BEAT_SECONDS:
-                    timed = {"elapsed": self._rounds.elapsed, "deadline": self._rounds.deadline_seconds}
+                    timed = {"elapsed": self._rounds.elapsed, "deadline": self._rounds.deadline}
                     yield _event("now", found | timed)
                     sent, last = found, time.monotonic()
                 await asyncio.sleep(TICK_SECONDS)
@@ -128,18 +126,15 @@ class Dashboard:
                 "bytes": int(connection.execute(total).scalar_one()),
             }
 
-        if self._readers >= MOST_READERS:
+        if self._reading.locked():
             raise Refusal("too many pages are reading the history. Try again in a moment.", code="busy", retry_after=1)
-        self._readers += 1
-        try:
-            return await self._storage.write(read)
-        finally:
-            self._readers -= 1
+        async with self._reading:
+            return await self._rounds.storage.write(read)
 
 
-def add_dashboard(app: FastAPI, storage: Storage, rounds: Rounds, monitor: Monitor) -> None:
+def add_dashboard(app: FastAPI, rounds: Rounds) -> None:
     """Add the dashboard's page and the routes from which the page loads its data."""
-    dashboard = Dashboard(storage, rounds, monitor)
+    dashboard = Dashboard(rounds)
     add_page(app, "dashboard")
 
     @app.get("/dashboard/events", include_in_schema=False)
@@ -153,15 +148,8 @@ def add_dashboard(app: FastAPI, storage: Storage, rounds: Rounds, monitor: Monit
         return await dashboard.past(after)
 
 
-def _own_version() -> str:
-    try:
-        return version("hushrec")
-    except PackageNotFoundError:
-        return "from source"
-
-
 def _state(rounds: Rounds) -> str:
-    if rounds.is_open:
+    if rounds.is_open and rounds.held_seconds < math.inf:
         return "open"
     if rounds.is_over:
         return "over"
@@ -169,4 +157,4 @@ def _state(rounds: Rounds) -> str:
 
 
 def _event(name: str, content: dict[str, Any]) -> str:
-    return f"event: {name}\ndata: {json.dumps(content)}\n\n"
+    return f"event: {name}\ndata: {msgspec.json.encode(content).decode()}\n\n"  # null for infinity

@@ -1,4 +1,4 @@
-"""Parts of the OpenAPI description that routes share: authentication, binary bodies, and the form of refusals."""
+"""Parts of the OpenAPI description that several routes share: authentication, binary bodies, and refusals."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ _PROBLEM = {
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return the OpenAPI responses of a route that may refuse with these statuses, with 422 or with 503."""
+    """Return the OpenAPI responses of a route that may refuse a request with 422, 503 or one of these statuses."""
     content = {MEDIA_TYPE: {"schema": _PROBLEM}}
     return {status: {"description": "Refused.", "content": content} for status in (*statuses, 422, 503)}
 

@@ -1,12 +1,11 @@
-"""The registry of devices: their keys, nonces and states, invitations, and the admin token.
+"""The registry of devices: their keys, nonces and states, and the invitations to join.
 
 With SQLite the registry in memory is authoritative, and the database holds what a restart needs. With PostgreSQL the
-database is authoritative (`admission.py`), and the registry is a copy that `take` updates.
+database is authoritative (`admission.py`), and the registry is a copy that `update` changes.
 """
 
 import hashlib
 import secrets
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -16,27 +15,27 @@ from typing import Any
 import sqlalchemy as sa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from hushrec.messages import NO_REPORT, Address, Credentials, Enrolment, LastReport, write_last_report
-from hushrec.service.admission import Admitted, Bucket, Visit, admit, lock_enrolments, take_enrolment
+from hushrec.messages import NO_REPORT, Credentials, Enrolment, LastReport, write_last_report
+from hushrec.service.admission import Admitted, Bucket, Visit, admit, take_enrolment
 from hushrec.service.problems import Refusal
-from hushrec.service.reports import at, last_report_in
-from hushrec.service.schema import ACTIVE, ASKED, LEFT, REVOKED, devices, invitations, is_shared, reports, run, stamp
-from hushrec.service.settings import LimitSettings
+from hushrec.service.reports import LAST_REPORT, at, last_report_in, lock_open_phase
+from hushrec.service.schema import ACTIVE, ASKED, LEFT, REVOKED, devices, invitations, reports, run
+from hushrec.service.settings import Settings
 from hushrec.service.storage import Storage
 from hushrec.signing import Request, device_id_of, is_signed, load_public_key
 
-_NO_REPORT = {"last_round": 0, "last_attempt": 0, "last_phase": 0}
+_NO_REPORT = dict.fromkeys(LAST_REPORT, 0)
 _ENDED = {LEFT: "has left", REVOKED: "was revoked"}
 
 
 def digest_of(secret: str) -> bytes:
-    """Return the hash under which a secret is stored. Secrets are long and random, so plain SHA-256 is enough."""
+    """Return the SHA-256 hash that the database stores for a secret. Secrets are long and random: no salt is needed."""
     return hashlib.sha256(b"hushrec secret 1" + secret.encode()).digest()
 
 
 @dataclass
 class Device:
-    """The server's record of one device. A new record is empty until `renew` fills it from the device's row."""
+    """The server's record of one device. A new record has no content until `renew` copies the device's row into it."""
 
     id: str
     bucket: Bucket = field(repr=False)  # limits the rate of the device's requests to this worker
@@ -47,7 +46,7 @@ class Device:
     last_report: LastReport = NO_REPORT  # round, attempt and phase of the last report
     last_nonce: int = 0
     last_seen: float | None = None  # wall-clock time of the last request
-    heard: int = 0  # the round open at the device's last request, or else the latest round that had ended
+    heard: int = 0  # the open round at the device's last request; if none was open, the latest that had ended
 
     @property
     def last_round(self) -> int:
@@ -55,14 +54,14 @@ class Device:
         return self.last_report[0]
 
     @property
-    def told(self) -> str:
+    def last_report_text(self) -> str:
         """The phase of the device's last report as ROUND.ATTEMPT.PHASE, for inbox replies and refusals."""
         return write_last_report(self.last_report)
 
     def renew(self, row: Mapping[str, Any]) -> None:
         """Update the record from the device's row in the database.
 
-        The row may lack the latest requests, so last report, last nonce, `last_seen` and `heard` are never set back.
+        The row may lack the latest requests, so `last_report`, `last_nonce`, `last_seen` and `heard` never decrease.
         """
         if self.key_bytes != bytes(row["public_key"]):
             self.key_bytes = bytes(row["public_key"])
@@ -80,32 +79,32 @@ class Registry:
     def __init__(
         self,
         storage: Storage,
-        limits: LimitSettings,
-        *,
+        settings: Settings,
         run_id: str,
-        open_enrolment: bool,
+        round_number: Callable[[], int],
         clock: Callable[[], float],
-        wall_clock: Callable[[], float] = time.time,
+        wall_clock: Callable[[], float],
     ) -> None:
         self._storage = storage
-        self._limits = limits
-        self._admit = partial(admit, limits=limits)
+        self._limits = settings.limits
+        self._admit = partial(admit, limits=settings.limits)
         self._run_id = run_id
-        self._open_enrolment = open_enrolment
+        self._round_number = round_number  # returns the open round, or else the latest that has ended
+        self._open_enrolment = settings.open_enrolment
         self._clock = clock
         self._wall_clock = wall_clock
-        self.round_number = 0  # the open round, or else the latest that ended; set by `RunCopy`
         rows = storage.at_once(lambda c: c.execute(sa.select(devices)).all())
         self._devices: dict[str, Device] = {}
-        self._active_since: Counter[int] = Counter()
-        self._active_heard: Counter[int] = Counter()
-        self.ended: set[int | str] = set()  # ids of all devices that no longer take part
-        self.take(row._asdict() for row in rows)
+        self._active_since: Counter[int] = Counter()  # number of active devices by `first_round`
+        self._active_heard: Counter[int] = Counter()  # number of active devices by `heard`
+        self.ended: set[int | str] = set()  # ids of all devices that are not active: left, revoked or asked
+        self.update(row._asdict() for row in rows)
 
-    def take(self, rows: Iterable[Mapping[str, Any]]) -> list[str]:
-        """Update the registry from rows of the table `devices`.
+    def update(self, rows: Iterable[Mapping[str, Any]]) -> list[str]:
+        """Update the registry from rows of the table `devices`; return the ids of devices that have become inactive.
 
-        Return the ids of the devices that are not active (left, revoked or asked) and were not known to be so.
+        A device is inactive if it has left, is revoked, or took part in the previous run and has not yet agreed to this
+        one. The result includes inactive devices that the registry did not know before.
         """
         ended = []
         for row in rows:
@@ -137,33 +136,35 @@ class Registry:
         return sorted(d.id for d in active if d.first_round <= round_number)
 
     def count_active(self) -> int:
-        return sum(self._active_since.values())  # a short table, because this is called after every report
+        return sum(self._active_since.values())  # not over all devices, because this is called after every report
 
     def count_present(self, round_number: int, missed_rounds: int) -> int:
-        """Count the devices that may report in a round and sent a request in it or in the `missed_rounds` before it."""
-        heard = sum(self._active_heard[n] for n in range(max(0, round_number - missed_rounds), self.round_number + 1))
+        """Return the number of present devices: those that may report in a round and sent a request lately.
+
+        Lately means in this round or in one of the `missed_rounds` rounds before it.
+        """
+        first, latest = max(0, round_number - missed_rounds), self._round_number()
+        heard = sum(self._active_heard[n] for n in range(first, latest + 1))
         newcomers = sum(count for first, count in self._active_since.items() if first > round_number)
         return heard - newcomers
 
-    def _hear(self, device: Device) -> None:
-        """Record that a device sent a request now, so that `count_present` counts it."""
+    def _record_request(self, device: Device) -> None:
+        """Record that a device sent a request now, so that `count_present` counts the device."""
         device.last_seen = self._wall_clock()
-        if device.heard < self.round_number:
+        if device.heard < (latest := self._round_number()):
             self._active_heard[device.heard] -= 1
-            self._active_heard[self.round_number] += 1
-            device.heard = self.round_number
+            self._active_heard[latest] += 1
+            device.heard = latest
 
-    def listed(self, *, is_open: bool) -> list[dict[str, Any]]:
-        """Return the facts about each device that the operator sees.
+    def listed(self, n_ended: int) -> list[dict[str, Any]]:
+        """Return one dict per device with the facts that the operator may see; `n_ended` rounds of the run have ended.
 
-        `missed` counts the rounds that have ended since the device last reported, or since it joined. `is_open` says
-        whether a round is open; that round is not counted.
+        Entry `missed` is the number of rounds that have ended since the device last reported, or since it joined.
         """
         names = ("id", "state", "first_round", "last_round", "last_seen")
-        closed = self.round_number - is_open
         return [
             {name: getattr(device, name) for name in names}
-            | {"missed": max(0, closed - max(device.last_round, device.first_round - 1))}
+            | {"missed": max(0, n_ended - max(device.last_round, device.first_round - 1))}
             for device in self._devices.values()
         ]
 
@@ -171,7 +172,7 @@ class Registry:
         return device in self._devices
 
     def known(self, device: str, **extra: Any) -> Device:
-        """Return the active device with this id; refuse an id that is unknown or whose device does not take part.
+        """Return the active device with this id; raise `Refusal` if no active device has this id.
 
         `extra` are further entries of the problem document for a device that left or was revoked.
         """
@@ -184,8 +185,7 @@ class Registry:
                 code="next-run",
             )
         if found.state != ACTIVE:
-            sentence = f"this device no longer takes part: it {_ENDED[found.state]}."
-            raise Refusal(sentence, code="not-active", **extra)
+            raise Refusal(f"this device no longer takes part: it {_ENDED[found.state]}.", code="not-active", **extra)
         return found
 
     def authenticate(self, credentials: Credentials, request: Request) -> Device:
@@ -193,37 +193,28 @@ class Registry:
 
         Nonce and rate are compared with the requests that this worker received. Where several workers share the
         database, `admit` compares them with the requests of all workers. The refusal of a device that left or was
-        revoked names the phase of its last report. A device that was restored from an old backup learns from it which
-        reports its ledger lacks, and charges them before it joins again.
+        revoked names the phase of its last report. From this phase, a device that was restored from an old backup
+        learns which reports its ledger lacks, and charges them before it joins again.
         """
         found = self._devices.get(credentials.device)
         signed = found is not None and is_signed(request, credentials, found.public_key, self._run_id)
-        device = self.known(credentials.device, **({"last_report": found.told} if found and signed else {}))
+        device = self.known(credentials.device, **({"last_report": found.last_report_text} if found and signed else {}))
         if not signed:
-            raise Refusal(
-                "the signature does not match this request and this device's key. Sign it with the current key.",
-                code="bad-signature",
-            )
+            raise Refusal.of("bad-signature")
         if credentials.nonce <= device.last_nonce:
-            raise Refusal(
-                "the nonce must be greater than every earlier nonce of this device. Sign the request again.",
-                code="stale-nonce",
-                last_nonce=device.last_nonce,
-            )
+            raise Refusal.of("stale-nonce", last_nonce=device.last_nonce)
         device.last_nonce = credentials.nonce
-        self._hear(device)
+        self._record_request(device)
         if not device.bucket.take(self._clock()):
-            raise Refusal(
-                "this device sends too many requests. Try again later.", code="too-many-requests", retry_after=1
-            )
+            raise Refusal.of("too-many-requests", retry_after=1)
         return device
 
     async def admit(self, device: Device, nonce: int) -> Admitted:
         """Check a request's key, nonce and rate in the database that workers share; raise `Refusal` if one is invalid.
 
-        Return what the database says about the device and the run.
+        Return facts about the device and the run, read from the database.
         """
-        visit = Visit(device.id, device.key_bytes, nonce, self.round_number, self._wall_clock())
+        visit = Visit(device.id, device.key_bytes, nonce, self._round_number(), self._wall_clock())
         admitted: Admitted = await self._storage.write_together(self._admit, visit)
         device.last_report = max(device.last_report, admitted.last_report)
         return admitted
@@ -231,14 +222,14 @@ class Registry:
     # Joining and leaving ---------------------------------------------------------------------------------------
 
     def check_enrolment(self, enrolment: Enrolment, credentials: Credentials, request: Request) -> None:
-        """Check that an enrolment is signed with the key that it contains."""
+        """Raise `Refusal` unless an enrolment is signed with the key that it contains."""
         key = load_public_key(enrolment.public_key)
         is_named = credentials.device == device_id_of(enrolment.public_key)
         if not (is_named and is_signed(request, credentials, key, self._run_id)):
             raise Refusal("an enrolment must be signed with the key that it contains.", code="bad-signature")
 
     async def enrol(self, enrolment: Enrolment, nonce: int) -> Device:
-        """Enrol a device from the next round on. Enrolling again with the same key changes nothing.
+        """Enrol a device from the next round on, and return its record. A second enrolment of a key changes nothing.
 
         A refused enrolment does not count towards the limit `enrolments_per_second`, and leaves no row in the database.
         """
@@ -249,43 +240,43 @@ class Registry:
 
         def write(connection: sa.Connection) -> Mapping[str, Any]:
             next_round = connection.execute(sa.select(run.c.round).with_for_update(read=True)).scalar_one() + 1
-            bucket, now = lock_enrolments(connection, self._wall_clock(), self._limits.enrolments_per_second)
+            is_taken = take_enrolment(connection, self._wall_clock(), self._limits.enrolments_per_second)
             known = connection.execute(sa.select(devices).where(devices.c.id == name)).first()
             if known is not None:
                 return known._asdict()  # the same request, sent twice at once
             if not self._open_enrolment and not _use_invitation(connection, invitation, name):
                 raise Refusal("joining needs an unused invitation. Ask the operator for one.", code="not-invited")
-            if not take_enrolment(connection, bucket, now):
+            if not is_taken:
                 raise Refusal("too many devices are joining. Try again later.", code="too-many-requests", retry_after=1)
             row = {**new, "first_round": next_round}
-            connection.execute(devices.insert().values(**row, changed=stamp(is_shared(connection))))
+            connection.execute(devices.insert().values(**row))
             return row
 
-        self.take([await self._storage.write(write)])
+        self.update([await self._storage.write(write)])
         return self.known(name)
 
     def is_asked(self, name: str) -> bool:
-        """Return whether this device of the previous run has not yet agreed to this one."""
+        """Return whether the device with this id took part in the previous run and has not yet agreed to this one."""
         return name in self._devices and self._devices[name].state == ASKED
 
     async def agree(self, credentials: Credentials, request: Request) -> Device:
-        """Let a device of the previous run join this one with its old key and id, without an invitation."""
+        """Let a device of the previous run join this run with its old key and id, without an invitation."""
         device = self._devices[credentials.device]
         if not is_signed(request, credentials, device.public_key, self._run_id):
             raise Refusal("consent to the next run must be signed with this device's key.", code="bad-signature")
         device.last_nonce, device.last_seen = max(credentials.nonce, device.last_nonce), self._wall_clock()
         first_round = sa.select(run.c.round + 1).scalar_subquery()
-        await self._update(device, ASKED, state=ACTIVE, first_round=first_round, **_NO_REPORT, heard=0)
+        await self._change_row(device, ASKED, state=ACTIVE, first_round=first_round, **_NO_REPORT, heard=0)
         return self.known(device.id)
 
     async def rotate(self, device: Device, public_key: bytes) -> None:
         """Replace a device's key; its id stays the same."""
         load_public_key(public_key)
-        await self._update(device, ACTIVE, public_key=public_key)
+        await self._change_row(device, ACTIVE, public_key=public_key)
 
     async def leave(self, device: Device) -> None:
         """Mark a device as having left the run. Its report of the open phase still counts."""
-        await self._update(device, ACTIVE, state=LEFT)
+        await self._change_row(device, ACTIVE, state=LEFT)
 
     async def revoke(self, name: str) -> None:
         """Revoke a device and delete its report of the open phase.
@@ -297,19 +288,17 @@ class Registry:
             raise Refusal("no device has this id. List the devices for their ids.", code="unknown-device")
 
         def write(connection: sa.Connection) -> None:
-            place = sa.select(run.c.round, run.c.attempt, run.c.phase).with_for_update(read=True)
-            open_phase = Address(*connection.execute(place).one())
-            ended = devices.update().where(devices.c.id == name)
-            connection.execute(ended.values(state=REVOKED, changed=stamp(is_shared(connection))))
+            open_phase = lock_open_phase(connection)
+            connection.execute(devices.update().where(devices.c.id == name).values(state=REVOKED))
             connection.execute(reports.delete().where(at(open_phase), reports.c.device == name))
 
         self._count(device, -1)
         self.ended.add(name)
-        device.state = REVOKED  # first, so that no report slips in behind the deletion
+        device.state = REVOKED  # before the write, so that no report is accepted after the deletion
         await self._storage.write(write, scrub=True)
 
-    async def _update(self, device: Device, state_before: str, **values: object) -> None:
-        """Set these columns of a device's row, then update the registry from the row.
+    async def _change_row(self, device: Device, state_before: str, **values: object) -> None:
+        """Set the columns `values` of a device's row in the database, then update the registry from the row.
 
         If the state in the row is no longer `state_before`, the row is not changed.
         """
@@ -317,15 +306,14 @@ class Registry:
         nonce = sa.case((devices.c.last_nonce < device.last_nonce, device.last_nonce), else_=devices.c.last_nonce)
 
         def write(connection: sa.Connection) -> Mapping[str, Any]:
-            fixed = {"last_nonce": nonce, "last_seen": device.last_seen, "changed": stamp(is_shared(connection))}
-            expected = sa.and_(mine, devices.c.state == state_before)
-            connection.execute(devices.update().where(expected).values(**fixed, **values))
+            update = devices.update().where(mine, devices.c.state == state_before)
+            connection.execute(update.values(last_nonce=nonce, last_seen=device.last_seen, **values))
             return connection.execute(sa.select(devices).where(mine)).one()._asdict()
 
-        self.take([await self._storage.write(write)])
+        self.update([await self._storage.write(write)])
 
     async def invite(self, count: int) -> list[str]:
-        """Create `count` invitation codes, each for one device; only hashes of the codes are stored."""
+        """Return `count` new invitation codes, each for one device; only hashes of the codes are stored."""
         codes = [secrets.token_urlsafe(16) for _ in range(count)]
         rows = [{"digest": digest_of(code)} for code in codes]
         await self._storage.write(lambda connection: connection.execute(invitations.insert(), rows))
@@ -333,16 +321,18 @@ class Registry:
 
 
 def ask_everybody(connection: sa.Connection) -> None:
-    """Ask every device to agree to the next run (state `ASKED`). Devices that left or were revoked stay out."""
+    """Set the state of all devices to `ASKED`, except those that left or were revoked.
+
+    A device in this state takes part in the next run only after its person has agreed to it.
+    """
     present = devices.c.state.in_((ACTIVE, ASKED))
-    asked = {"state": ASKED, **_NO_REPORT, "heard": 0, "changed": stamp(is_shared(connection))}
-    connection.execute(devices.update().where(present).values(**asked))
+    connection.execute(devices.update().where(present).values(state=ASKED, **_NO_REPORT, heard=0))
 
 
 def _use_invitation(connection: sa.Connection, digest: bytes | None, device: str) -> bool:
     """Mark an invitation as used by this device; return False if it does not exist or another device used it.
 
-    `digest` is the hash of the invitation code; it is None, and the result False, if the device gave no code.
+    `digest` is the hash of the invitation code. If the device gave no code, `digest` is None, and the result False.
     """
     row = connection.execute(sa.select(invitations).where(invitations.c.digest == digest).with_for_update()).first()
     if row is None or row.used_by not in (None, device):

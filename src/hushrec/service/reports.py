@@ -1,4 +1,4 @@
-"""Reports in the database: stored as received, by (round, attempt, phase, device), until their attempt ends."""
+"""Reports in the database: stored as received, by round, attempt, phase and device, until their attempt ends."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,10 +10,11 @@ from hushrec.arrays import WordArray
 from hushrec.errors import HushrecError, StorageError
 from hushrec.messages import Address, Envelope, LastReport
 from hushrec.service.problems import Refusal
-from hushrec.service.schema import ACTIVE, devices, is_shared, reports, run, stamp
+from hushrec.service.schema import ACTIVE, devices, is_shared, reports, run
 from hushrec.wire import decode
 
 READ_AT_ONCE = 100
+LAST_REPORT = ("last_round", "last_attempt", "last_phase")  # columns of the table `devices`
 
 # Statements of every batch of reports, built once: building them takes longer than running them.
 _NAMES: sa.BindParameter[str] = sa.bindparam("names", expanding=True)
@@ -31,19 +32,12 @@ _DIGESTS = sa.select(reports.c.device, reports.c.digest).where(
     reports.c.device.in_(_NAMES),
 )
 _NONCE = sa.bindparam("nonce", type_=sa.BigInteger)
-_SEEN = (
+_SEEN = (  # also sets the columns that its arguments name
     devices.update()
     .where(devices.c.id == sa.bindparam("name"))
-    .values(
-        last_nonce=sa.case((devices.c.last_nonce < _NONCE, _NONCE), else_=devices.c.last_nonce),
-        last_round=sa.bindparam("round"),
-        last_attempt=sa.bindparam("attempt"),
-        last_phase=sa.bindparam("index"),
-        last_seen=sa.bindparam("time"),
-    )
+    .values(last_nonce=sa.case((devices.c.last_nonce < _NONCE, _NONCE), else_=devices.c.last_nonce))
 )
-_INSERTED = {shared: reports.insert().values(changed=stamp(shared)) for shared in (False, True)}
-_MARKED = {shared: _SEEN.values(changed=stamp(shared)) for shared in (False, True)}
+_INSERT = reports.insert()
 
 
 @dataclass(frozen=True)
@@ -65,7 +59,7 @@ class NewReport:
 
 
 def at(address: Address, table: sa.Table = reports) -> sa.ColumnElement[bool]:
-    """Return the SQL condition that selects the rows of one phase."""
+    """Return the SQL condition that selects the rows of `table` that belong to the phase `address`."""
     return sa.and_(*(table.c[name] == value for name, value in columns(address).items()))
 
 
@@ -75,17 +69,17 @@ def store_reports(
     """Store new reports; return an error or None for each of them, and the list of newly stored reports.
 
     A report gets an error if its phase is not open, its device is not active, or the device has already sent a
-    different report. A report that is already stored with the same bytes gets None, but is not newly stored: the device
-    has sent it again, perhaps to another worker.
+    different report. If the device sends the same bytes again, perhaps to another worker, the report gets None, but is
+    not newly stored.
 
     Locks last until the commit, so that every report with a receipt is counted. The lock on the run's row keeps the
     phase open. The locks on the devices' rows, taken in the order of ids, keep the devices from being revoked.
     """
-    open_phase = Address(*connection.execute(_OPEN_PHASE).one())
+    open_phase = lock_open_phase(connection)
     names = {"names": sorted({report.device for report in new})}
     states = {row.id: row.state for row in connection.execute(_LOCKED_STATES, names)}
-    there = connection.execute(_DIGESTS, names | columns(open_phase))
-    known = {row.device: bytes(row.digest) for row in there}
+    stored = connection.execute(_DIGESTS, names | columns(open_phase))
+    known = {row.device: bytes(row.digest) for row in stored}
     refusals: list[HushrecError | None] = []
     fresh: dict[str, NewReport] = {}
     for report in new:
@@ -98,51 +92,60 @@ def store_reports(
     return refusals, list(fresh.values())
 
 
+def lock_open_phase(connection: sa.Connection) -> Address:
+    """Return the open phase, and keep it open until the transaction ends.
+
+    Several transactions can hold this lock at once. If no round is open, the result has the number of the latest round,
+    attempt 0 and the phase "".
+    """
+    return Address(*connection.execute(_OPEN_PHASE).one())
+
+
 def _refusal(
     report: NewReport, open_phase: Address, states: Mapping[str, str], known: Mapping[str, bytes]
 ) -> HushrecError | None:
     if report.address != open_phase:
         return StorageError("the phase closed before the report was stored. Try again.")
     if states.get(report.device) != ACTIVE:
-        return Refusal("this device no longer takes part: it left or was revoked.", code="not-active")
+        return Refusal.of("not-active")
     if known.get(report.device, report.digest) != report.digest:
-        return Refusal("this device has already sent a different report in this phase.", code="reported")
+        return Refusal.of("reported")
     return None
 
 
 def _insert(connection: sa.Connection, new: Sequence[NewReport]) -> None:
-    """Store reports together with the nonces of their requests, so that replays are refused after a restart too."""
-    shared = is_shared(connection)
+    """Store reports, and the nonces of their requests, so that the server refuses replays after a restart too."""
     rows = [{**columns(r.address), "device": r.device, "body": r.body, "digest": r.digest} for r in new]
-    connection.execute(_INSERTED[shared], rows)
-    places = [dict(zip(("round", "attempt", "index"), r.place, strict=True)) for r in new]
-    seen = [{"name": r.device, "nonce": r.nonce, "time": r.seen} for r in new]
-    connection.execute(_MARKED[shared], [one | place for one, place in zip(seen, places, strict=True)])
+    connection.execute(_INSERT, rows)
+    seen = [{"name": r.device, "nonce": r.nonce, "last_seen": r.seen} for r in new]
+    places = [dict(zip(LAST_REPORT, r.place, strict=True)) for r in new]
+    connection.execute(_SEEN, [one | place for one, place in zip(seen, places, strict=True)])
 
 
 def columns(address: Address) -> dict[str, Any]:
-    """Return the columns `round`, `attempt` and `phase` with the values of an address."""
+    """Return the values of an address by column name: `round`, `attempt` and `phase`."""
     return {"round": address.round_number, "attempt": address.attempt, "phase": address.phase}
 
 
 def last_report_in(row: Mapping[Any, Any]) -> LastReport:
-    """Return the phase of a device's last report from its row."""
+    """Return round, attempt and index of the phase of a device's last report, from its row of the table `devices`."""
     return row["last_round"], row["last_attempt"], row["last_phase"]
 
 
 def read_digests(connection: sa.Connection, address: Address, since: int = 0) -> dict[str, bytes]:
-    """Return, by device, the digests of one phase's reports that transaction `since` or a later one wrote."""
+    """Return the SHA-256 digests of one phase's reports, by device id.
+
+    The result has only the reports that a PostgreSQL transaction with an id of at least `since` wrote; 0 means all.
+    """
     query = sa.select(reports.c.device, reports.c.digest).where(at(address), reports.c.changed >= since)
     return {row.device: bytes(row.digest) for row in connection.execute(query)}
 
 
-def read_names(connection: sa.Connection, address: Address) -> Sequence[str]:
-    """Return the ids of the devices that have reported in one phase."""
-    return connection.execute(sa.select(reports.c.device).where(at(address))).scalars().all()
-
-
 def read_reports(connection: sa.Connection, address: Address, devices: Collection[str]) -> Iterator[tuple[str, Any]]:
-    """Yield (device id, message) of these devices' reports in one phase, in the order of ids and read in batches."""
+    """Yield (device id, message) of these devices' reports in one phase, in the order of ids.
+
+    The reports are read in batches of `READ_AT_ONCE`.
+    """
     names = sorted(devices)  # in Python's order, which does not depend on the database's collation
     for start in range(0, len(names), READ_AT_ONCE):
         some = names[start : start + READ_AT_ONCE]
@@ -152,13 +155,11 @@ def read_reports(connection: sa.Connection, address: Address, devices: Collectio
             yield name, decode(bodies[name], Envelope).message
 
 
-def count_reports(connection: sa.Connection, address: Address) -> int:
-    """Return the number of stored reports of one phase."""
-    return int(connection.execute(sa.select(sa.func.count()).where(at(address))).scalar_one())
-
-
 def delete_reports(connection: sa.Connection) -> None:
-    """Delete all reports; in PostgreSQL by TRUNCATE, so that no dead row stays in the table's file."""
+    """Delete all reports and partial sums.
+
+    In PostgreSQL, TRUNCATE deletes them, so that no dead row stays in a table's file.
+    """
     if is_shared(connection):
         connection.execute(sa.text("TRUNCATE reports, parts"))
     else:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated
 
-import sqlalchemy as sa
 from fastapi import Depends, Request, Response
 from fastapi.security import HTTPAuthorizationCredentials
 from starlette.types import Receive, Scope, Send
@@ -15,12 +14,9 @@ from starlette.types import Receive, Scope, Send
 from hushrec import signing, wire
 from hushrec.messages import Credentials
 from hushrec.service.description import ADMIN
-from hushrec.service.monitor import Monitor
 from hushrec.service.problems import Refusal
 from hushrec.service.registry import Device, digest_of
 from hushrec.service.rounds import Rounds
-from hushrec.service.settings import LimitSettings
-from hushrec.service.storage import Storage
 
 MOST_PER_DEVICE = 4  # concurrent reports of one device
 _CHUNK = 128 * 1024  # bytes
@@ -29,14 +25,12 @@ _CHUNK = 128 * 1024  # bytes
 class Service:
     """The objects and limits that the routes share."""
 
-    def __init__(self, storage: Storage, rounds: Rounds, monitor: Monitor, limits: LimitSettings) -> None:
-        self.storage = storage
+    def __init__(self, rounds: Rounds) -> None:
         self.rounds = rounds
-        self.monitor = monitor
-        self.limits = limits
-        self.downloads = asyncio.Semaphore(limits.waiting_downloads)
-        self._public_downloads = asyncio.Semaphore(limits.waiting_downloads)
-        self._checking: asyncio.Future[object] | None = None
+        self.limits = rounds.settings.limits
+        self.downloads = asyncio.Semaphore(self.limits.waiting_downloads)
+        self._public_downloads = asyncio.Semaphore(self.limits.waiting_downloads)
+        self._checking: asyncio.Future[None] | None = None
         self._sending: Counter[str] = Counter()  # reports being received, by device
         self._bytes = 0  # total size of the reports being received
 
@@ -61,29 +55,31 @@ class Service:
         return b"".join(chunks)
 
     async def signed(self, request: Request, largest: int) -> tuple[Device, Credentials, signing.Request]:
-        """Authenticate a request whose body has at most `largest` bytes; refuse it if it is not valid.
+        """Authenticate a request whose body has at most `largest` bytes; raise `Refusal` if it is not valid.
 
-        Return its device, its credentials, and what they sign: method, target and body.
+        Return the request's device, its credentials, and its signed parts: method, target and body.
         """
         credentials = signing.parse_header(request.headers.get("authorization"))
         if largest:  # the body of a device that does not take part is not read
             await self.rounds.known(credentials.device)
         body = await self.body(request, largest)
-        told = signing.Request(request.method, target_of(request), body)
-        return await self.rounds.authenticate(credentials, told), credentials, told
+        sent = signing.Request(request.method, target_of(request), body)
+        return await self.rounds.authenticate(credentials, sent), credentials, sent
 
     @contextmanager
     def reporting(self, request: Request) -> Iterator[None]:
-        """Apply back-pressure: refuse a report before its body is read while too many reports are being received.
+        """Count a report as being received while this context is open (back-pressure).
 
-        The number of concurrent reports per device is limited, so that one slow device cannot block other devices.
+        Refuse the report, before its body is read, if too many reports are being received or stored, or if the reports
+        being received have too many bytes. The number of concurrent reports per device is limited too, so that one slow
+        device cannot block other devices.
         """
         device = signing.parse_header(request.headers.get("authorization")).device
         declared = request.headers.get("content-length", "")
         size = int(declared) if declared.isdecimal() else self.rounds.server.side.largest_report
-        full = max(self._sending.total(), self.storage.waiting) >= self.limits.waiting_reports
+        full = max(self._sending.total(), self.rounds.storage.waiting) >= self.limits.waiting_reports
         if full or (self._bytes and self._bytes + size > self.limits.waiting_megabytes * 10**6):
-            raise _busy()
+            raise Refusal.of("busy", retry_after=1)
         if self._sending[device] >= MOST_PER_DEVICE:
             raise Refusal(
                 f"a device must send at most {MOST_PER_DEVICE} reports at once. Wait for a receipt first.",
@@ -101,19 +97,18 @@ class Service:
                 del self._sending[device]
 
     async def check_health(self) -> None:
-        """Run a query to check that the database answers; raise `StorageError` if it does not.
+        """Raise `StorageError` if the database does not answer or a write has failed since the last check.
 
         Concurrent checks share one query, because each query delays reports.
         """
         if self._checking is None or self._checking.done():
-            asked = self.storage.write(lambda connection: connection.execute(sa.select(1)).scalar())
-            self._checking = asyncio.ensure_future(asked)
+            self._checking = asyncio.ensure_future(self.rounds.storage.check())
         await asyncio.shield(self._checking)
 
     def public_downloads(self) -> asyncio.Semaphore:
-        """Return the semaphore that limits downloads without a signature; refuse at once if the limit is reached."""
+        """Return the semaphore that limits concurrent downloads without a signature; refuse if the limit is reached."""
         if self._public_downloads.locked():
-            raise _busy()
+            raise Refusal.of("busy", retry_after=1)
         return self._public_downloads
 
     async def check_admin(self, given: Annotated[HTTPAuthorizationCredentials | None, Depends(ADMIN)]) -> None:
@@ -151,7 +146,3 @@ def target_of(request: Request) -> str:
 
 def _too_large(largest: int) -> Refusal:
     return Refusal(f"the body of this request must be at most {largest} bytes long.", code="too-large")
-
-
-def _busy() -> Refusal:
-    return Refusal("the server is overloaded. Try again in a moment.", code="busy", retry_after=1)

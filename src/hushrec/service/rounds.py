@@ -1,6 +1,6 @@
 """The schedule of rounds: when phases open and close, and how reports are stored (the state machine is in server.py).
 
-    report ──checked──▶ stored, durable ──▶ receipt sent                  (any number at once, shared commits)
+    report ──checked──▶ stored, durable ──▶ receipt sent                  (reports that arrive together share a commit)
     phase closes: reports in the order of device ids ──▶ Server ──▶ next phase, next attempt or the end of the round
     attempt fails: next attempt written, reports deleted                  (one transaction)
     round ends: new public table written, reports deleted                 (one transaction)
@@ -14,6 +14,7 @@ run.
 
 import asyncio
 import copy
+import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,14 +27,14 @@ from hushrec.errors import HushrecError, RemoteProtocolError
 from hushrec.messages import NO_REPORT, Address, Envelope, LastReport, Offer, Public, Receipt
 from hushrec.protocols.parties import Name
 from hushrec.randomness import Purpose, SystemRandomness
-from hushrec.server import Server, Stage
+from hushrec.server import MOST_ATTEMPTS, Server, Stage
 from hushrec.service.catalogue import Entry, insert_items, read_entries
-from hushrec.service.history import ClosedRound, write_round
-from hushrec.service.monitor import Monitor
+from hushrec.service.history import write_round
+from hushrec.service.monitor import log_event
 from hushrec.service.partial_sums import read_given
 from hushrec.service.problems import Refusal
 from hushrec.service.registry import Device
-from hushrec.service.reports import NewReport, count_reports, delete_reports
+from hushrec.service.reports import NewReport, delete_reports
 from hushrec.service.run_copy import RunCopy
 from hushrec.service.schema import ACTIVE
 from hushrec.service.settings import Settings
@@ -50,29 +51,38 @@ LULL_SECONDS = 0.05  # the shortest time between two reads
 class Rounds(RunCopy):
     """A worker's copy of the run, with the operations that open and close its rounds and store reports."""
 
-    def __init__(self, storage: Storage, settings: Settings, monitor: Monitor, **clocks: Callable[[], float]) -> None:
-        super().__init__(storage, settings, monitor, **clocks)
+    def __init__(self, storage: Storage, settings: Settings, **clocks: Callable[[], float]) -> None:
+        super().__init__(storage, settings, **clocks)
         self._is_closing = False
         self.is_stopping = False  # the server is shutting down
-        self._ahead: dict[Name, LastReport] = {}  # the phase of each device's last report, as the device claims
+        self._claimed: dict[Name, LastReport] = {}  # the phase of each device's last report, as the device claims
         self._pending: dict[str, tuple[bytes, asyncio.Future[None]]] = {}  # reports being stored: digest and future
-        self._sealed: tuple[Any, Address | None, bytes] = (None, None, b"")  # the last message, and its encoding
-        self._published: tuple[Any, bytes] = (None, b"")  # the encoded public table, for all who download it
+        self._sealed: tuple[Any, Address | None, bytes] = (None, None, b"")  # the last message, its address and bytes
+        self._published: tuple[Any, bytes] = (None, b"")  # (round, number of items), and the encoded public table
 
     @property
     def concern(self) -> str | None:
-        """Sentences that warn the operator of trouble in this run, or None."""
-        return " ".join(filter(None, (self._restore_warning(), self.server.side.concern))) or None
+        """A warning for the operator about this run, or None."""
+        warnings = self._pause_warning(), self._restore_warning(), self.server.side.concern
+        return " ".join(filter(None, warnings)) or None
+
+    def _pause_warning(self) -> str | None:
+        if self.held_seconds < math.inf:
+            return None
+        return (
+            f"The run is paused in round {self.round_number}. Its last attempt failed: {self.failures[-1]['reason']}"
+            " Open a round (`POST /v1/admin/start`) to begin another attempt with all devices that take part then."
+        )
 
     def _restore_warning(self) -> str | None:
-        """Return a warning that this server was restored from an older backup, if devices are in later rounds; or None.
+        """Return a warning if this server was probably restored from an older backup, else None.
 
-        A device may lie about its last report. So the devices that claim a later round must be more than the protocol
-        tolerates as corrupt, and more than half of the devices that have asked this worker for a message.
+        The sign is that devices claim to have reported in a later round than this server's. Because a device may lie,
+        the number of these devices must be above the number that the protocol tolerates as corrupt, and above half of
+        the devices that have asked this worker for a message. A protocol that can skip rounds needs no warning.
         """
-        claims = self._ahead.keys()
-        ahead = {name for name, last in self._ahead.items() if last[0] > self.round_number}
-        count, total = (len(names - self.registry.ended) for names in (ahead, claims))
+        ahead = {name for name, last in self._claimed.items() if last[0] > self.round_number}
+        count, total = (len(names - self.registry.ended) for names in (ahead, self._claimed.keys()))
         most_corrupt = self.protocol.most_corrupt(self.offer.terms)
         if self.server.side.can_skip_rounds or count <= total / 2 or count <= most_corrupt:
             return None
@@ -83,14 +93,16 @@ class Rounds(RunCopy):
             f" {self.number + 1}."
         )
 
-    async def inbox(self, device: Device, after: int, wait: float, last: LastReport = NO_REPORT) -> bytes | None:
+    async def inbox(self, device: Device, after: int, wait: float, last: LastReport) -> bytes | None:
         """Return the open phase's encoded message to this device, if the round's number is above `after`.
 
         Wait up to `wait` seconds for such a message; return None if there is none by then or the server shuts down.
-        Refuse when the run is over. `last` is the phase of the device's last report, as the device claims.
+        `last` is the phase of the device's last report, as the device claims. Raise `Refusal` when the run is over, or
+        if `last` is in a later round than this server's and the protocol cannot skip rounds.
         """
         until = self._clock() + wait
-        self._ahead[device.id] = last if last[0] <= self.offer.terms.max_rounds else NO_REPORT  # ignore the impossible
+        # A claim above the number of rounds is impossible, so it is ignored.
+        self._claimed[device.id] = last if last[0] <= self.offer.terms.max_rounds else NO_REPORT
         if last[0] > self.round_number and not self.server.side.can_skip_rounds:
             raise Refusal(
                 f"this server is in round {self.round_number}, but this device has reported in round {last[0]}: the"
@@ -99,17 +111,21 @@ class Rounds(RunCopy):
             )
         if not self.is_open:
             self.wake()  # with the device that returns, a round may have enough devices to open
-        while (message := self._message_for(device, after)) is None:
+        while (held := self.held_seconds) or (message := self._message_for(device, after)) is None:
             if self.is_over:
-                sentence = f"the run is over: all {self.offer.terms.max_rounds} rounds have ended."
-                raise Refusal(sentence, code="run-over", last_report=device.told)
+                raise Refusal(
+                    f"the run is over: all {self.offer.terms.max_rounds} rounds have ended.",
+                    code="run-over",
+                    last_report=device.last_report_text,
+                )
             if self.is_stopping:
                 return None
-            changed = self._changed
+            changed, left = self._changed, until - self._clock()
             try:
-                await asyncio.wait_for(changed.wait(), timeout=until - self._clock())
+                await asyncio.wait_for(changed.wait(), timeout=min(left, held or left))
             except TimeoutError:
-                return None
+                if not 0 < held < left:
+                    return None
             if device.state != ACTIVE:
                 self.registry.known(device.id)
         return self._encoded(message)
@@ -120,13 +136,16 @@ class Rounds(RunCopy):
         return None if self.is_open and self._claims_report(device.id) else self.server.inbox(device.id)
 
     def _claims_report(self, name: Name) -> bool:
-        """Return whether a device claims a report in the open phase or later; a restored server may lack the report."""
+        """Return whether a device claims to have reported in the open phase or later.
+
+        A server that was restored from a backup may lack this report.
+        """
         address, phases = self.server.address, self.server.side.phases
         place = address.round_number, address.attempt, phases.index(address.phase)
-        return self._ahead.get(name, NO_REPORT) >= place
+        return self._claimed.get(name, NO_REPORT) >= place
 
     def _encoded(self, message: Any) -> bytes:
-        """Return a message encoded in its envelope, from a cache if the previous call had the same message."""
+        """Return a message encoded in its envelope; the result for the latest message is cached."""
         address = self.server.address
         if self._sealed[0] is not message or self._sealed[1] != address:
             self._sealed = message, address, encode(Envelope.to(self.offer.run_id, address, message))
@@ -138,38 +157,36 @@ class Rounds(RunCopy):
         self._announce_change()
 
     def published(self) -> bytes:
-        """Return the encoded public table after the latest round that has ended, or the initial one (round 0)."""
-        ended = self.round_number - self.is_open
-        if self._published[0] != (ended, self.offer.terms.n_items):
-            packed = encode(Public.of(self.offer.run_id, ended, self.offer.terms, self.public))
-            self._published = (ended, self.offer.terms.n_items), packed
+        """Return the encoded public table after the latest round that has ended, or else the initial table."""
+        state = self.n_ended, self.offer.terms.n_items
+        if self._published[0] != state:
+            self._published = state, encode(Public.of(self.offer.run_id, self.n_ended, self.offer.terms, self.public))
         return self._published[1]
 
     # Reports ---------------------------------------------------------------------------------------------------
 
     async def report(self, device: Device, nonce: int, request: Request) -> Receipt:
-        """Check and store a report; return its receipt once it is durable. A retry with the same bytes succeeds."""
+        """Check and store a report; return its receipt once it is durable. The same bytes may be sent again."""
         envelope, digest = decode(request.body, Envelope), request.digest
         address = envelope.address
         self._check_asked(device, envelope.run_id, address)
         pending = self._pending.get(device.id)
         if (earlier := pending[0] if pending else self.server.reported.get(device.id)) is not None:
             if earlier != digest:
-                raise Refusal(
-                    "this device has already sent a different report in this phase. The first report counts.",
-                    code="reported",
-                )
+                raise Refusal.of("reported")
             if pending:
                 await asyncio.shield(pending[1])
             return Receipt.of(address, repeated=True)
         self.server.check(device.id, address, envelope.message)
         if self.server.side.signer_of(envelope.message) not in (None, device.key_bytes):
-            sentence = "a report with keys must name the public key with which this device is enrolled. Use that key."
-            raise Refusal(sentence, code="bad-signature")
+            raise Refusal(
+                "a report with keys must name the public key with which this device is enrolled. Use that key.",
+                code="bad-signature",
+            )
         addend = self.server.side.addend(address, device.id, envelope.message)
         phase = self.server.side.phases.index(address.phase)
         report = NewReport(address, phase, device.id, nonce, request.body, digest, device.last_seen, addend)
-        stored = self._storage.store(report)
+        stored = self.storage.store(report)
         self._pending[device.id] = digest, stored
         stored.add_done_callback(partial(self._keep, device, report))
         await asyncio.shield(stored)  # the report is stored even if the client closes the connection
@@ -181,12 +198,13 @@ class Rounds(RunCopy):
                 "the report must name this server's run, but names another. Join this run first.", code="wrong-run"
             )
         if self._is_closing:
-            sentence = f"the phase may be closing ({address}). Send the same report again."
-            raise Refusal(sentence, code="busy", retry_after=1)  # the phase stays open if the change cannot be stored
+            raise Refusal(  # the phase stays open if the change cannot be stored
+                f"the phase may be closing ({address}). Send the same report again.", code="busy", retry_after=1
+            )
         try:
             self.server.check_asked(device.id, address)
         except RemoteProtocolError as error:
-            raise Refusal(str(error), code=error.code, last_report=device.told) from None
+            raise Refusal(str(error), code=error.code, last_report=device.last_report_text) from None
 
     def _keep(self, device: Device, report: NewReport, stored: "asyncio.Future[None]") -> None:
         del self._pending[device.id]
@@ -209,9 +227,9 @@ class Rounds(RunCopy):
                 delay = 0.0
             except Exception as error:  # the server keeps running, so the schedule must as well
                 reason = str(error) if isinstance(error, HushrecError) else type(error).__name__
-                self._monitor.log("round-error", reason=reason)
+                log_event("round-error", reason=reason)
                 delay = RETRY_SECONDS
-            if self._storage.is_shared:
+            if self.storage.is_shared:
                 delay = SHARED_SECONDS if delay is None else min(delay, SHARED_SECONDS)
                 await asyncio.sleep(LULL_SECONDS)
             try:
@@ -220,19 +238,24 @@ class Rounds(RunCopy):
                 continue
 
     async def _advance(self) -> float | None:
-        """Open or close a phase if that is due; return the seconds until the next check, None to wait for an event."""
+        """Open or close a phase if that is due; return the seconds until the next check.
+
+        None means that the next check must wait for a call of `wake`.
+        """
         elapsed = self.elapsed
+        if held := self.held_seconds:
+            return held if held < math.inf else None
         if self.is_open:
-            left = self._seconds_left() if self._is_enough else self._settings.deadline_seconds - elapsed
+            left = self._seconds_left() if self._is_enough else self.deadline - elapsed
             if left <= 0 and not self._is_enough and not self._newcomers():
                 return None
             if left <= 0:
                 await self.close_phase()
             return max(0.0, left)
-        if self.is_over or self.is_paused or not self._settings.automatic:
+        if self.is_over or self.is_paused or not self.settings.rounds.automatic:
             return None
-        if elapsed < self._settings.pause_seconds and self.round_number:
-            return float(self._settings.pause_seconds - elapsed)
+        if elapsed < self.settings.rounds.pause_seconds and self.round_number:
+            return float(self.settings.rounds.pause_seconds - elapsed)
         if self.count_present(self.round_number + 1) >= self.fewest_devices:
             await self.open_round()
             return 0.0
@@ -251,8 +274,8 @@ class Rounds(RunCopy):
     def _newcomers(self) -> set[Name]:
         """Return the devices that could report only if another attempt began.
 
-        Some joined after the open attempt began or were not drawn for it. Others have reported in it, but their
-        reports are missing because the server was restored from a backup.
+        Some of them joined after the open attempt began, or were not drawn for it. Others have reported in it, but the
+        server lacks their reports because it was restored from a backup.
         """
         others = set[Name](self.registry.entitled(self.round_number + 1)).difference(self.server.asked)
         return others.union(
@@ -263,28 +286,32 @@ class Rounds(RunCopy):
         """Return the seconds until the open phase closes; at most 0 if it should close now.
 
         A phase closes at its deadline, or earlier: as soon as all present devices have reported; or `grace_seconds`
-        after the fraction `quorum` of them has reported and `ServerSide.may_close` finds that the attempt can go on.
-        The report of a device that has left is used, but is not counted as a report of a present device.
+        after both the fraction `early_fraction` of them has reported and `ServerSide.may_close` is true. The report of
+        a device that has left is used, but is not counted as a report of a present device.
         """
-        until = self._settings.deadline_seconds - self.elapsed
-        reported, gone, quorum = self.server.reported.keys(), self.registry.ended, self._settings.quorum
+        until = self.deadline - self.elapsed
+        reported, gone, fraction = self.server.reported.keys(), self.registry.ended, self.settings.rounds.early_fraction
         given = len(reported) - len(reported & gone)  # quicker than the difference, which is as long as `reported`
         is_complete = given >= self.n_present
-        is_few = given < math.ceil(quorum * self.n_present) or not (
-            is_complete or self.server.side.may_close(reported, gone, quorum)
+        is_early = is_complete or (
+            given >= math.ceil(fraction * self.n_present) and self.server.side.may_close(reported, gone, fraction)
         )
-        if self.n_reports == 0 or is_few:
-            self._quorum_at = None
+        if self.n_reports == 0 or not is_early:
+            self._early_at = None
             return until
-        if self._quorum_at is None:
-            self._quorum_at = self._clock()
-        grace = 0.0 if is_complete else self._settings.grace_seconds
-        return min(until, self._quorum_at + grace - self._clock())
+        if self._early_at is None:
+            self._early_at = self._clock()
+        grace = 0.0 if is_complete else self.settings.rounds.grace_seconds
+        return min(until, self._early_at + grace - self._clock())
 
     # Opening and closing ---------------------------------------------------------------------------------------
 
     async def open_round(self) -> None:
-        """Open the next round, with the items that were added to the catalogue since the previous round opened."""
+        """Open the next round.
+
+        If the protocol and model accept new items (`ServerSide.can_grow`), the round includes those that were added to
+        the catalogue since the previous round opened.
+        """
         async with self._turn:
             await self._open_round()
 
@@ -298,68 +325,71 @@ class Rounds(RunCopy):
         if missing and server.side.can_grow:
             server.side.add_items(missing, rng=SystemRandomness().stream(Purpose.ITEM_VECTORS))
         server.replace_members(self.registry.entitled(server.round_number + 1))
-        expected = self.count_present(server.round_number + 1)
-        server.side.n_expected = expected
+        server.side.n_expected = self.count_present(server.round_number + 1)
         server.start_round()
         offer = replace(self.offer, terms=server.side.terms)  # the terms have the new items
-
-        def change(connection: sa.Connection) -> int:
-            return write_run(connection, offer, server, self._wall_clock(), expected=expected)
-
-        if await self._write(offer, server, change):
-            self._monitor.log("round-opened", round=self.round_number, items=offer.terms.n_items)
+        if await self._write(offer, server):
+            log_event("round-opened", round=self.round_number, items=offer.terms.n_items)
 
     async def close_phase(self) -> None:
         """Close the open phase: process its reports, or open another attempt if too few arrived.
 
-        Reports are processed in the order of device ids, and deleted when their attempt ends.
+        Reports are processed in the order of device ids, and deleted when their attempt ends. The run is paused after
+        every `MOST_ATTEMPTS` failed attempts of a round, and if the protocol asks for the operator.
         """
         async with self._turn:
-            await self._close_phase()
+            if not self.is_open:
+                raise Refusal("no round is open. Start one first.", code="no-round")
+            self._is_closing = True
+            server, address, facts = copy.deepcopy(self.server), self.server.address, dict[str, Any]()
+            asked = self.count_present_of(self.server.invited)
+            record = partial(write_round, before=self.public, asked=asked, latencies=self.monitor.latencies)
+            is_enough, entitled = self._is_enough, self.registry.entitled(self.round_number + 1)
+            before = self.failures
 
-    async def _close_phase(self) -> None:
-        if not self.is_open:
-            raise Refusal("no round is open. Start one first.", code="no-round")
-        self._is_closing = True
-        address, n_reports = self.server.address, 0
-        asked, n_items = max(self.n_invited, self.n_reports), self.offer.terms.n_items
-        closed = ClosedRound(self.round_number, self.elapsed, asked, n_items, self._monitor.latencies)
-        server, before = copy.deepcopy(self.server), self.public
-        is_enough, entitled = self._is_enough, self.registry.entitled(self.round_number + 1)
-
-        def change(connection: sa.Connection) -> int:
-            nonlocal n_reports
-            n_reports = count_reports(connection, address)
-            if is_enough:
-                server.close_phase(*read_given(connection, server.address))
-            else:  # nothing was revealed and no budget was spent: ask the devices that are entitled now
-                server.begin_again(entitled)
-            is_over = server.stage is not Stage.OPEN
-            if is_over:
-                write_round(connection, closed, n_reports, before, server.side.public)
-            if is_over or server.address.attempt > address.attempt:
+            def close(connection: sa.Connection, now: float) -> dict[str, Any]:
+                if is_enough:
+                    server.close_phase(*read_given(connection, server.address))
+                else:  # nothing was revealed and no budget was spent: ask the devices that are entitled now
+                    server.begin_again(entitled)
+                if server.stage is not Stage.OPEN:
+                    facts.update(record(connection, server.side, address, now, failures=before))
+                    delete_reports(connection)
+                    return {"failures": []}
+                if server.address.attempt == address.attempt:
+                    return {}
                 delete_reports(connection)
-            return write_run(connection, self.offer, server, self._wall_clock())
+                assert server.failure is not None
+                failure = {"attempt": address.attempt, "phase": address.phase, "reason": server.failure.reason}
+                failures = [*before, failure]
+                n_failed = self.count_failed(failures)
+                is_due = n_failed > self.count_failed(before) and n_failed % MOST_ATTEMPTS == 0
+                pauses = server.failure.needs_operator or is_due
+                return {"failures": failures, **({"is_paused": True} if pauses else {})}
 
-        try:
-            is_mine = await self._write(self.offer, server, change, scrub=True)
-        finally:
-            self._is_closing = False
-        if is_mine and not self.is_open:
-            self._monitor.round_closed(self.round_number, n_reports, closed.seconds)
-        elif is_mine and self.server.address.attempt > address.attempt:
-            self._monitor.log("attempt-failed", **vars(address))
+            try:
+                is_mine = await self._write(self.offer, server, close)
+            finally:
+                self._is_closing = False
+            if is_mine and not self.is_open:
+                self.monitor.round_closed(self.round_number, facts)
+            elif is_mine and self.server.address.attempt > address.attempt:
+                log_event("attempt-failed", **vars(address), reason=self.failures[-1]["reason"])
+                if self.held_seconds == math.inf:
+                    log_event("run-paused", round=self.round_number, attempts=len(self.failures))
 
     async def _write(
-        self, offer: Offer, server: Server, change: Callable[[sa.Connection], int], *, scrub: bool = False
+        self, offer: Offer, server: Server, close: Callable[[sa.Connection, float], dict[str, Any]] | None = None
     ) -> bool:
-        """Store `offer` and `server` by calling `change`, then replace this worker's copies by them; return True.
+        """Store `offer` and `server`, then replace this worker's copies by them; return True.
 
-        `change` writes both in one transaction, and returns the new version of the run's row. With `scrub`, reports
-        that it deletes are also removed from SQLite's write-ahead log.
+        `close` closes the open phase of `server` in the same transaction, before `server` is stored. Its second
+        argument is the present time in Unix seconds, and its result has further fields of `Stored`. Reports that it
+        deletes are also removed from SQLite's write-ahead log. Without `close`, `server` has just opened a round.
 
         Return False and store nothing in two cases. If another worker has changed the run, this worker loads the
-        change. If another worker is opening or closing a phase just now, this worker waits for its notification.
+        change. If another worker is opening or closing a phase at this moment, this worker's copies stay as they are.
+        In both cases the schedule decides again soon.
         """
         known = self._stored
 
@@ -368,18 +398,25 @@ class Rounds(RunCopy):
                 return known
             if lock_run(connection) != known.version:
                 return load_run(connection)
-            return replace(known, offer=offer, server=server, version=change(connection))
+            now = self._wall_clock()
+            changed: dict[str, Any] = {"failures": []} if close is None else close(connection, now)
+            columns = {name: json.dumps(value) if name == "failures" else value for name, value in changed.items()}
+            version = write_run(connection, offer, server, now, opens_round=close is None, **columns)
+            return replace(known, offer=offer, server=server, version=version, **changed)
 
-        self._move(await self._storage.write(write, scrub=scrub))
+        self._move(await self.storage.write(write, scrub=close is not None))
         return self.server is server
 
     # Admin -----------------------------------------------------------------------------------------------------
 
     async def set_paused(self, paused: bool) -> None:
-        """Pause or resume the run. While it is paused no further round opens; an open round continues."""
+        """Pause or resume the run.
+
+        While the run is paused, no further round or attempt begins, but an open attempt continues.
+        """
         await self.refresh()
         async with self._turn:
-            version = await self._storage.write(lambda connection: update_run(connection, is_paused=paused))
+            version = await self.storage.write(lambda connection: update_run(connection, is_paused=paused))
             self.is_paused = paused
             self._note(version)
 
@@ -392,8 +429,11 @@ class Rounds(RunCopy):
         self.wake()
 
     async def start(self) -> None:
-        """End a pause, and open a round now if none is open."""
+        """End a pause, and open a round now if none is open, or another attempt if the pause withheld one."""
+        is_held = self.held_seconds == math.inf
         await self.set_paused(False)
+        if is_held:
+            await self.close_now()
         number = self.round_number
         while not self.is_open and self.round_number == number:  # another worker may change the run at the same moment
             await self.refresh()
@@ -405,12 +445,12 @@ class Rounds(RunCopy):
         """Close the open phase now, even if reports are missing."""
         await self.refresh()
         place = self.server.address if self.is_open else None
-        while place is None or (self.is_open and self.server.address == place):
+        while place is None or (self.is_open and self.server.address == place):  # another worker may hold the lock
             await self.close_phase()
             await self.refresh()
 
     async def extend(self, more: int) -> None:
-        """Extend a finished run by `more` rounds; a device takes part in them only if its person agrees."""
+        """Extend a finished run by `more` rounds, in which a device takes part only if its person agrees."""
         await self.refresh()
         async with self._turn:
             if not self.is_over:
@@ -425,7 +465,20 @@ class Rounds(RunCopy):
                 return load_run(connection)
 
             version = self.version
-            self._move(await self._storage.write(write))
+            self._move(await self.storage.write(write))
+
+    def listed(self) -> list[dict[str, Any]]:
+        """Return the dict of `Registry.listed` for each device, with two more entries, `suspected` and `left_out`.
+
+        They say whether the device is suspected of false reports, and whether the open attempt does not ask it.
+        """
+        suspects, asked = self.server.side.suspects, self.server.invited
+        entitled = set(self.registry.entitled(self.round_number) if self.is_open else ())
+        marks = {"suspected": suspects, "left_out": entitled - asked}
+        return [
+            row | {name: row["id"] in names for name, names in marks.items()}
+            for row in self.registry.listed(self.n_ended)
+        ]
 
     async def revoke(self, name: str) -> None:
         await self.registry.revoke(name)
@@ -433,7 +486,7 @@ class Rounds(RunCopy):
         self._announce_change()
 
     async def add_items(self, ids: list[str], titles: list[str]) -> int:
-        """Append the items with new ids; the next round includes them. Return the number of new items."""
+        """Append the items whose ids are new to the catalogue, for the next round; return their number."""
         if not self.server.side.can_grow:
             raise Refusal("this run's protocol and model do not accept new items. Begin a next run.", code="bad-items")
 
@@ -443,7 +496,7 @@ class Rounds(RunCopy):
             return count, read_entries(connection, len(self.catalogue)), update_run(connection)
 
         async with self._turn:  # one at a time: each call must see the items that the previous call added
-            count, added, version = await self._storage.write(write)
+            count, added, version = await self.storage.write(write)
             self.catalogue.append(added)
             self._note(version)
         return count

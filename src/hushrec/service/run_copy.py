@@ -1,37 +1,36 @@
-"""A worker's copy of the run in memory: devices, items and the open phase, and how the copy is kept up to date.
+"""A worker process's copy of the run in memory: devices, items and the open phase; and how the copy is updated.
 
 Memory is never ahead of the database. With SQLite there is only one worker. Where several workers share the database,
-the database admits each request (`authenticate`) and reports the version of the run's row; if this worker has an older
-version, `refresh` updates its memory before the request is handled.
+the database admits each request (`authenticate`) and reports the version of the run's row. If this worker has an older
+version, `refresh` updates its memory before the worker handles the request.
 """
 
 import asyncio
 import copy
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-
-import sqlalchemy as sa
+from typing import Any
 
 from hushrec.errors import StorageError
 from hushrec.messages import Credentials, Enrolment
 from hushrec.models.predictor import Arrays
-from hushrec.offers import expectation, protocol_of
+from hushrec.offers import protocol_of
 from hushrec.protocols.configured import ConfiguredProtocol
 from hushrec.protocols.parties import Name
 from hushrec.server import Stage
 from hushrec.service.catalogue import CatalogueCopy
-from hushrec.service.monitor import Monitor
+from hushrec.service.monitor import Monitor, log_event
 from hushrec.service.problems import Refusal
 from hushrec.service.registry import Device, Registry
-from hushrec.service.schema import run
 from hushrec.service.settings import Settings
 from hushrec.service.storage import Storage
 from hushrec.service.stored import Stored, load_run, read_news
 from hushrec.signing import Request
 
+WAIT_SECONDS = 0.1  # before a round's third attempt; about twice as long before each further one
 RESUMED_SECONDS = 60.0  # an open phase stays open at least this long after a restart, so that devices can reconnect
 
 
@@ -42,51 +41,44 @@ class RunCopy:
         self,
         storage: Storage,
         settings: Settings,
-        monitor: Monitor,
         *,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        self._storage = storage
-        self._settings = settings.rounds
-        self._monitor = monitor
+        self.storage = storage
+        self.settings = settings
+        self.monitor = Monitor()
         self._clock = clock
         self._wall_clock = wall_clock
         stored = storage.at_once(load_run)
-        self.registry = Registry(
-            storage,
-            settings.limits,
-            run_id=stored.offer.run_id,
-            open_enrolment=settings.open_enrolment,
-            clock=clock,
-            wall_clock=wall_clock,
-        )
+        run_id = stored.offer.run_id
+        self.registry = Registry(storage, settings, run_id, lambda: self.round_number, clock, wall_clock)
         self._changed = asyncio.Event()
         self._wake = asyncio.Event()
         self._turn = asyncio.Lock()  # held while a phase opens or closes, items join or memory is refreshed
-        self._quorum_at: float | None = None  # when the open phase reached its quorum
-        self.catalogue = storage.at_once(CatalogueCopy.read)
-        self.number = storage.at_once(lambda c: int(c.execute(sa.select(run.c.id)).scalar_one()))  # of the run
+        self._early_at: float | None = None  # since when the open phase may close early (`early_fraction`)
+        self.catalogue = storage.at_once(CatalogueCopy)
         self._heard_of = 0  # the first transaction whose changes this worker may lack
         self._refreshing: asyncio.Future[None] | None = None
-        self.end_worker: Callable[[], None] = lambda: None  # set by the web server that runs this worker
+        self.end_worker: Callable[[], None] = lambda: None  # ends this process; set by `make_server`
+        self.daily: Callable[[], None] = lambda: None  # called once a day; set by `make_server`
         self._adopt(stored)
         resumed = max(0.0, settings.rounds.deadline_seconds - RESUMED_SECONDS)
         longest = resumed if self.is_open else settings.rounds.pause_seconds
         elapsed = min(max(0.0, wall_clock() - stored.opened_at), longest)
         self._since = clock() - elapsed  # bounded, in case the wall clock jumped
         if self.is_open:
-            monitor.log("round-resumed", **vars(self.server.address), reports=self.n_reports)
+            log_event("round-resumed", **vars(self.server.address), reports=self.n_reports)
 
     def _adopt(self, stored: Stored) -> None:
         self.offer, self.server, self.is_paused = stored.offer, stored.server, stored.is_paused
-        self.version = stored.version
-        self.admin_digest = stored.admin_digest
-        self.registry.round_number = self.round_number
+        self.admin_digest, self.version, self.number = stored.admin_digest, stored.version, stored.number
+        self.failures = stored.failures
 
     @property
     def _stored(self) -> Stored:
-        return Stored(self.offer, self.server, self.is_paused, 0.0, self.admin_digest, self.version)
+        fixed = 0.0, self.admin_digest, self.version, self.number
+        return Stored(self.offer, self.server, self.is_paused, *fixed, self.failures)
 
     # Where the run stands --------------------------------------------------------------------------------------
 
@@ -100,9 +92,14 @@ class RunCopy:
         return self.server.stage is Stage.OPEN
 
     @property
+    def n_ended(self) -> int:
+        """The number of rounds that have ended."""
+        return self.round_number - self.is_open
+
+    @property
     def is_over(self) -> bool:
         """Whether all rounds of the run have ended."""
-        return not self.is_open and self.round_number >= self.offer.terms.max_rounds
+        return bool(self.n_ended >= self.offer.terms.max_rounds)
 
     @property
     def n_reports(self) -> int:
@@ -111,51 +108,83 @@ class RunCopy:
 
     @property
     def n_present(self) -> int:
-        """The number of devices that the open phase waits for.
+        """How many devices the open phase waits for: an upper bound on the present devices among those that it asks."""
+        return self.count_present_of(self.server.asked)
 
-        This is the smaller of two counts: the devices that the phase asks and that still take part, and the devices
-        that sent a request lately (`count_present`). It is quick to compute, but only an upper bound on the devices
-        in both groups.
+    def count_present_of(self, names: AbstractSet[Name]) -> int:
+        """Return an upper bound, which is quick to compute, on the number of present devices among `names`.
+
+        This is the smaller of two numbers: how many devices in `names` still take part, and how many devices are
+        present in all (`count_present`). If an attempt of the open round had too few reports in its first phase, the
+        second number includes devices that joined during the round.
         """
-        return self._count_present_of(self.server.asked)
-
-    @property
-    def n_invited(self) -> int:
-        """Like `n_present`, but for the devices that the attempt's first phase asked; later phases may ask fewer."""
-        return self._count_present_of(self.server.invited)
-
-    def _count_present_of(self, names: AbstractSet[Name]) -> int:
-        return min(len(names) - len(names & self.registry.ended), self.count_present(self.round_number))
+        began_again = len(self.failures) > self.count_failed(self.failures)
+        present = self.count_present(self.round_number + began_again)
+        return min(len(names) - len(names & self.registry.ended), present)
 
     @property
     def fewest_devices(self) -> int:
         """The number of devices that must be present before a round opens."""
-        return max(self._settings.min_devices, self.server.side.fewest_devices)
+        return max(self.settings.rounds.min_devices, self.server.side.fewest_devices)
 
     def count_present(self, round_number: int) -> int:
-        """Count the devices that may report in this round and sent a request in it or in the `missed_rounds` before."""
-        return self.registry.count_present(round_number, self._settings.missed_rounds)
+        """Return the number of present devices: those that may report in this round and sent a request lately.
+
+        Lately means in this round or in one of the `missed_rounds` rounds before it (a setting of the operator).
+        """
+        return self.registry.count_present(round_number, self.settings.rounds.missed_rounds)
 
     @property
     def elapsed(self) -> float:
         """Seconds since the open phase opened; between rounds, since the latest round ended."""
-        return float(self._clock() - self._since)
+        return self._clock() - self._since
 
     @property
-    def deadline_seconds(self) -> float:
-        """Seconds after which a phase closes although reports are missing; an attempt's first phase may wait longer."""
-        return float(self._settings.deadline_seconds)
+    def _is_next_attempt(self) -> bool:
+        """Whether the open phase is the first phase of an attempt that is not the first of its round."""
+        return self.is_open and bool(self.failures) and self.server.address.phase == self.server.side.phases[0]
+
+    @property
+    def deadline(self) -> float:
+        """Seconds from the opening of the open phase to its deadline.
+
+        This is the setting `deadline_seconds` plus, in the first phase of a repeated attempt, a wait before devices get
+        its messages. The wait is 0 in the second attempt, then about twice as long in each further attempt, and at most
+        `deadline_seconds`. Attempts that ended because too few devices reported in the first phase do not count.
+        """
+        longest, n_failed = self.settings.rounds.deadline_seconds, self.count_failed(self.failures)
+        wait = WAIT_SECONDS * (2.0 ** min(n_failed - 1, 60) - 1) if n_failed and self._is_next_attempt else 0.0
+        return longest + min(wait, longest)
+
+    def count_failed(self, failures: Sequence[dict[str, Any]]) -> int:
+        """Return how many of these failed attempts failed after their first phase.
+
+        The other attempts ended because too few devices reported in the first phase.
+        """
+        return sum(failure["phase"] != self.server.side.phases[0] for failure in failures)
+
+    @property
+    def held_seconds(self) -> float:
+        """Seconds for which the first messages of a repeated attempt are still withheld from devices.
+
+        0 if nothing is withheld; infinity if a pause of the run withholds the messages.
+        """
+        if not self._is_next_attempt or self.n_reports:
+            return 0.0
+        left = self.deadline - self.settings.rounds.deadline_seconds - self.elapsed
+        return math.inf if self.is_paused else max(0.0, left)
 
     def attempt_seconds(self, device: Device) -> int:
-        """Return for how many seconds a device must keep its secrets of the open attempt; 0 if it is not asked.
+        """Return for how many seconds a device must keep its secrets of the open attempt.
 
-        By then the next phase has closed. The time is the sum of the rest of the open phase, the longest duration of
-        the next phase, and `RESUMED_SECONDS`, by which a restart of the server may prolong a phase.
+        Return 0 if the open phase does not ask the device. The time is the sum of the rest of the open phase, the
+        longest duration of the next phase, and `RESUMED_SECONDS`, by which a restart of the server may prolong a phase.
+        So the next phase has closed by then, unless an attempt's first phase waits for more devices after its deadline.
         """
         if not self.is_open or device.id not in self.server.asked:
             return 0
-        left = max(0.0, self.deadline_seconds - self.elapsed)
-        return math.ceil(left + self.deadline_seconds + RESUMED_SECONDS)
+        rest = max(0.0, self.deadline - self.elapsed)
+        return math.ceil(rest + self.settings.rounds.deadline_seconds + RESUMED_SECONDS)
 
     @property
     def public(self) -> Arrays:
@@ -165,18 +194,10 @@ class RunCopy:
     def protocol(self) -> ConfiguredProtocol:
         return protocol_of(self.offer)
 
-    def expectation(self, n_devices: int | None = None) -> str | None:
-        """Return a sentence on the accuracy that experiments found for runs with `n_devices` devices.
-
-        If `n_devices` is None, use the number that the run's terms assume. Return None if nothing was measured for this
-        protocol and model.
-        """
-        return expectation(self.offer, n_devices)
-
     # Devices ---------------------------------------------------------------------------------------------------
 
     async def enrol(self, enrolment: Enrolment, credentials: Credentials, request: Request) -> Device:
-        """Enrol a device from the next round on, or let a device of the previous run agree to this one."""
+        """Enrol a device from the next round on, or let a device of the previous run agree to this run."""
         if self.registry.is_asked(credentials.device):
             device = await self.registry.agree(credentials, request)
         else:
@@ -188,21 +209,24 @@ class RunCopy:
         return device
 
     async def known(self, name: str) -> Device:
-        """Return the device with this id, also if it joined through another worker; refuse one that is not active."""
+        """Return the active device with this id, which may have joined through another worker.
+
+        Raise `Refusal` if no active device has this id.
+        """
         if name not in self.registry:
             await self.refresh()
         return self.registry.known(name)
 
     async def authenticate(self, credentials: Credentials, request: Request) -> Device:
-        """Return the device that signed this request; refuse bad signatures, replays and too many requests."""
+        """Return the device that signed this request; refuse a bad signature, a replay, and too many requests."""
         try:
             device = self.registry.authenticate(credentials, request)
         except Refusal as refusal:
-            if refusal.code not in ("bad-signature", "not-enrolled") or not self._storage.is_shared:
+            if refusal.code not in ("bad-signature", "not-enrolled") or not self.storage.is_shared:
                 raise
             await self.refresh()  # the device may have joined or changed its key through another worker
             device = self.registry.authenticate(credentials, request)
-        if self._storage.is_shared:
+        if self.storage.is_shared:
             admitted = await self.registry.admit(device, credentials.nonce)
             if admitted.version != self.version:
                 await self.refresh()
@@ -212,7 +236,7 @@ class RunCopy:
 
     async def refresh(self) -> None:
         """Update memory with the changes of other workers; concurrent calls share one read."""
-        if not self._storage.is_shared:
+        if not self.storage.is_shared:
             return
         if self._refreshing is None:
             self._refreshing = asyncio.ensure_future(self._refresh())
@@ -223,11 +247,11 @@ class RunCopy:
             self._refreshing = None  # a later call needs a read of its own
             open_phase = self.server.address if self.is_open else None
             since, n_items = self._heard_of, len(self.catalogue)
-            news = await self._storage.write(
+            news = await self.storage.write(
                 lambda connection: read_news(connection, since, open_phase, n_items), is_first=True
             )
             self._heard_of = news.since
-            for name in self.registry.take(news.devices):
+            for name in self.registry.update(news.devices):
                 self.server.drop(name)
             self.catalogue.append(news.items)
             if news.version == self.version:
@@ -235,9 +259,9 @@ class RunCopy:
                     self.server.keep(name, self.server.address, digest)
                 return
             known = replace(self._stored, server=copy.deepcopy(self.server))
-            stored = await self._storage.write(lambda connection: load_run(connection, known))
+            stored = await self.storage.write(lambda connection: load_run(connection, known))
             if stored.offer.run_id != self.offer.run_id:
-                self._monitor.log("run-replaced")
+                log_event("run-replaced")
                 self.end_worker()
                 raise StorageError("the database now holds the next run, so this worker ends.")
             self._move(stored)
@@ -257,7 +281,7 @@ class RunCopy:
         before = self.server.address if self.is_open else self.round_number
         self._adopt(stored)
         if before != (self.server.address if self.is_open else self.round_number):
-            self._since, self._quorum_at = self._clock(), None
+            self._since, self._early_at = self._clock(), None
         self._announce_change()
 
     def _announce_change(self) -> None:

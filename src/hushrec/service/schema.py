@@ -1,13 +1,15 @@
 """The database's tables, and the migrations that update an older database.
 
-Only `reports`, and the partial sums in `parts`, hold what devices sent; both are emptied when an attempt ends. While a
+Only `reports`, and the partial sums in `parts`, hold report contents; both are emptied when an attempt ends. While a
 round of `plain` or `isgld` is open, its reports show which items each person rated. `run.state` holds the learned
-public table. Invitations and the admin token are stored as SHA-256 hashes. In PostgreSQL, the column `changed` is the
-id of the transaction that last wrote a row, by which workers find each other's changes; in SQLite it is 0.
+public table. Invitations and the admin token are stored as SHA-256 hashes. The column `changed` is set whenever a row
+is written. In PostgreSQL it is the id of the transaction, by which workers find each other's changes. In SQLite, which
+has only one worker, it is 0.
 """
 
 import hashlib
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -16,6 +18,9 @@ from hushrec.errors import StorageError
 CHANNEL = "hushrec"  # of the PostgreSQL notifications of a changed run
 ACTIVE, LEFT, REVOKED = "active", "left", "revoked"  # states of a device
 ASKED = "asked"  # state of a device that took part in the previous run and has not yet agreed to this one
+
+_STAMP = sa.func.txid_current()
+_CHANGED: dict[str, Any] = {"nullable": False, "server_default": "0", "default": _STAMP, "onupdate": _STAMP}
 
 metadata = sa.MetaData()
 
@@ -34,9 +39,11 @@ run = sa.Table(
     sa.Column("expected", sa.Integer, nullable=False),  # number of devices expected in the open round, or the last
     sa.Column("is_paused", sa.Boolean, nullable=False),
     sa.Column("opened_at", sa.Float, nullable=False),  # wall clock: when the phase opened or the latest round ended
+    sa.Column("round_opened_at", sa.Float, nullable=True),  # wall clock: when the open round, or the last, opened
     sa.Column("admin_digest", sa.LargeBinary, nullable=False),
     sa.Column("secret", sa.LargeBinary, nullable=False),  # the server's Ed25519 signing key
     sa.Column("version", sa.BigInteger, nullable=False, server_default="0"),  # counts the changes of this row
+    sa.Column("failures", sa.Text, nullable=True),  # JSON: as in `history`, of the open round
 )
 
 items = sa.Table(
@@ -63,7 +70,7 @@ devices = sa.Table(
     sa.Column("heard", sa.Integer, nullable=False, server_default="0"),  # PostgreSQL: the round at the last request
     sa.Column("tokens", sa.Float, nullable=True),  # in the device's token bucket; NULL: the bucket is full
     sa.Column("filled_at", sa.Float, nullable=False, server_default="0"),
-    sa.Column("changed", sa.BigInteger, nullable=False, server_default="0", index=True),
+    sa.Column("changed", sa.BigInteger, index=True, **_CHANGED),
 )
 
 enrolments = sa.Table(  # one row: the token bucket of all enrolments
@@ -89,7 +96,7 @@ reports = sa.Table(
     sa.Column("device", sa.Text, primary_key=True),
     sa.Column("body", sa.LargeBinary, nullable=False),  # as on the wire
     sa.Column("digest", sa.LargeBinary, nullable=False, server_default=""),  # SHA-256 of the body
-    sa.Column("changed", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("changed", sa.BigInteger, **_CHANGED),
 )
 
 parts = sa.Table(  # partial sums of a phase's reports, per worker; empty between attempts
@@ -109,7 +116,7 @@ rounds = sa.Table(
     metadata,
     sa.Column("round", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("reports", sa.Integer, nullable=False),  # number of reports of the last phase
-    sa.Column("seconds", sa.Float, nullable=False),
+    sa.Column("seconds", sa.Float, nullable=False),  # since the round opened; if `history.attempts` is NULL, see there
 )
 
 history = sa.Table(  # further facts about closed rounds, for the dashboard
@@ -123,6 +130,10 @@ history = sa.Table(  # further facts about closed rounds, for the dashboard
     sa.Column("latency_slowest", sa.Float, nullable=True),
     sa.Column("moved", sa.Float, nullable=False),
     sa.Column("most_moved", sa.Text, nullable=False),  # JSON: positions of items, and distances
+    sa.Column("attempts", sa.Integer, nullable=True),  # NULL: of an older version, whose `seconds` are the last phase's
+    sa.Column("phases", sa.Text, nullable=True),  # JSON: number of reports in each phase of the last attempt
+    sa.Column("counts", sa.Text, nullable=True),  # JSON: `ServerSide.round_counts`
+    sa.Column("failures", sa.Text, nullable=True),  # JSON: attempt, phase and reason of each failed attempt
 )
 
 
@@ -131,18 +142,13 @@ def is_shared(connection: sa.Connection) -> bool:
     return connection.dialect.name == "postgresql"
 
 
-def stamp(shared: bool) -> sa.ColumnElement[int]:
-    """Return the value for the column `changed`: the id of this transaction if workers share the database, else 0."""
-    return sa.func.txid_current() if shared else sa.literal(0)
-
-
 Migration = Callable[[sa.Connection], None]
 
 
 def _replace_tables(what: str, *tables: sa.Table) -> Migration:
     """Return a migration that drops these tables and creates them again, empty.
 
-    If the database holds a run, the migration raises `StorageError`; `what` completes "the database holds a run …".
+    If the database holds a run, the migration raises `StorageError`; `what` describes the run in the message.
     """
 
     def migrate(connection: sa.Connection) -> None:
@@ -159,50 +165,47 @@ def _replace_tables(what: str, *tables: sa.Table) -> Migration:
 
 
 def _share(connection: sa.Connection) -> None:
-    """Add the columns and tables that let several workers share a database, and drop the table `owner`.
+    """Add the columns that let several workers share a database, and drop the table `owner`.
 
-    The columns `version` and `changed` tell workers what has changed; `digest` is the SHA-256 of a report's body;
-    `tokens` and `filled_at` are each device's token bucket. The table `enrolments` is the token bucket of all
-    enrolments, and `parts` holds the partial sums of each worker.
+    Store the SHA-256 of every report in its column `digest`, and a full token bucket in the table `enrolments`.
     """
     connection.execute(sa.text("DROP TABLE IF EXISTS owner"))
-    for table in (run, devices, reports):
-        _add_missing_columns(connection, table)
+    _add_missing_columns(connection)
     for row in connection.execute(sa.select(reports)).all():
         place = sa.and_(*(column == row._mapping[column.name] for column in reports.primary_key))
         connection.execute(reports.update().where(place).values(digest=hashlib.sha256(row.body).digest()))
-    for table in (enrolments, parts):
-        table.create(connection, checkfirst=True)
     connection.execute(enrolments.insert().values(tokens=None, filled_at=0.0))
 
 
-def _add_missing_columns(connection: sa.Connection, table: sa.Table) -> None:
-    known = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
-    for column in table.columns:
-        if column.name not in known:
-            words = sa.schema.CreateColumn(column).compile(dialect=connection.dialect)
-            connection.execute(sa.text(f"ALTER TABLE {table.name} ADD COLUMN {words}"))
-    for index in table.indexes:
-        index.create(connection, checkfirst=True)
+def _add_missing_columns(connection: sa.Connection) -> None:
+    """Add the columns that the database's tables lack, and the indexes of these columns."""
+    for table in metadata.sorted_tables:
+        known = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
+        for column in table.columns:
+            if column.name not in known:
+                words = sa.schema.CreateColumn(column).compile(dialect=connection.dialect)
+                connection.execute(sa.text(f"ALTER TABLE {table.name} ADD COLUMN {words}"))
+        for index in table.indexes:
+            index.create(connection, checkfirst=True)
 
 
-# Entry n migrates a database from schema version n to n + 1. Entries are only ever added.
+# Entry n migrates a database from schema version n to n + 1. Entries are only ever added. The first five once added
+# tables, which `migrate` now makes, and columns, which `_share` adds.
 MIGRATIONS: Sequence[Migration] = (
-    lambda connection: metadata.create_all(connection, checkfirst=True),
-    lambda connection: history.create(connection, checkfirst=True),
-    lambda connection: None,  # once made a table that `_share` drops
-    lambda connection: None,  # once added columns that `_share` adds
-    lambda connection: None,
+    *[lambda connection: None] * 5,
     _replace_tables("of protocol version 1", run, reports, rounds, items, devices),  # its messages were different
     _replace_tables("whose server has no key", run),
     _share,
-    lambda connection: _add_missing_columns(connection, devices),  # the attempt and phase of the last report
+    _add_missing_columns,  # `devices`: the attempt and phase of the last report
+    _add_missing_columns,  # `run`: when the round opened
+    _add_missing_columns,  # `history`: attempts, phases and counts
+    _add_missing_columns,  # `run` and `history`: failed attempts
 )
 
 
 def migrate(connection: sa.Connection, migrations: Sequence[Migration] = MIGRATIONS) -> None:
-    """Migrate the database to the newest schema version; refuse a database of a newer version than this server's."""
-    schema.create(connection, checkfirst=True)
+    """Migrate the database to the newest schema version; raise `StorageError` if the database has a newer version."""
+    metadata.create_all(connection)  # only the tables that are missing
     version = connection.execute(sa.select(schema.c.version)).scalar()
     if version is None:
         version = 0

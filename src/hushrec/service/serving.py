@@ -4,31 +4,33 @@ import ipaddress
 import socket
 import ssl
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import uvicorn
-from fastapi import FastAPI
 
 from hushrec.errors import ParameterError
+from hushrec.service.app import make_app
+from hushrec.service.certificates import check_certificate
 from hushrec.service.connections import Connections
+from hushrec.service.monitor import log_event
 from hushrec.service.rounds import Rounds
 
 SHUTDOWN_SECONDS = 10
 KEEP_ALIVE_SECONDS = 120
-BACKLOG = 4096  # connections that wait to be accepted
+BACKLOG = 4096  # most connections that wait to be accepted
 
 
 def check_binding(host: str, *, tls: bool, insecure: bool) -> None:
-    """Check that plain HTTP binds only to a loopback address, unless `insecure` is set."""
-    if not (tls or insecure or is_loopback(host)):
+    """Raise `ParameterError` if plain HTTP would bind to an address that is not loopback, unless `insecure` is set."""
+    if not (tls or insecure or _is_loopback(host)):
         raise ParameterError(
             f"plain HTTP must bind to a loopback address, got {host}. "
             "Give --tls-cert and --tls-key, or --insecure behind a proxy that encrypts."
         )
 
 
-def is_loopback(host: str) -> bool:
-    """Return whether a host is a loopback address, which other machines cannot reach."""
+def _is_loopback(host: str) -> bool:
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -51,17 +53,15 @@ def bind(host: str, port: int) -> socket.socket:
     return bound
 
 
-def make_server(
-    app: FastAPI, rounds: Rounds, tls: tuple[Path, Path] | None = None, *, head_seconds: float = 30
-) -> uvicorn.Server:
+def make_server(rounds: Rounds, tls: tuple[Path, Path] | None) -> uvicorn.Server:
     """Return a server that runs until SIGINT or SIGTERM, then ends long polls and finishes requests in flight.
 
-    `tls` holds the files of a certificate and its key; None is plain HTTP. A client has `head_seconds` to send the head
-    of a request, and as long again to go on reading a reply.
+    `tls` holds the files of a certificate and its private key; None means plain HTTP. A client has
+    `limits.body_seconds` to send the head of a request, and the same time to resume reading a reply.
     """
-    connections = Connections(head_seconds)
+    connections = Connections(rounds.settings.limits.body_seconds)
     config = uvicorn.Config(
-        connections.watched(app),
+        connections.watched(make_app(rounds)),
         http=connections.protocol(),
         ws="none",
         ssl_certfile=None if tls is None else tls[0],
@@ -78,9 +78,21 @@ def make_server(
         config.load()
         assert config.ssl is not None
         config.ssl.minimum_version = ssl.TLSVersion.TLSv1_2
+        rounds.daily = partial(_renew, config.ssl, tls)
     server = _Server(config, rounds.stop_waiting)
     rounds.end_worker = lambda: setattr(server, "should_exit", True)
     return server
+
+
+def _renew(context: ssl.SSLContext, tls: tuple[Path, Path]) -> None:
+    """Use the certificate and key that the files hold now; log a warning if the certificate expires soon."""
+    try:
+        warning = check_certificate(*tls)
+        context.load_cert_chain(*tls)
+    except (ParameterError, OSError) as error:
+        warning = str(error)
+    if warning is not None:
+        log_event("certificate", warning=warning)
 
 
 class _Server(uvicorn.Server):

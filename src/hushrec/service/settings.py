@@ -4,7 +4,7 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from hushrec.errors import ParameterError
 from hushrec.offers import run_options
@@ -13,7 +13,21 @@ from hushrec.protocols import default_protocol, find_protocol
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Fraction = Annotated[float, Field(gt=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
+MOST_DEADLINE = 12 * 3600  # seconds
+
+
+def _short_enough(seconds: float) -> float:
+    if seconds > MOST_DEADLINE:
+        raise ValueError(
+            f"it must be at most {MOST_DEADLINE} (12 hours), because devices delete the secrets of an attempt after a"
+            f" day, got {seconds:g}. Choose a shorter deadline"
+        )
+    return seconds
+
+
+Deadline = Annotated[Positive, AfterValidator(_short_enough)]
 
 
 class _Table(BaseModel):
@@ -23,7 +37,8 @@ class _Table(BaseModel):
 class TermsSettings(BaseModel):
     """The table `[terms]`: fixed when a run is made, and accepted by every device when it joins.
 
-    Besides these four fields it holds the options of the protocol and the model that are the same for all devices.
+    Besides these four fields, the table may set options of the protocol and the model that are the same for all
+    devices.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True, protected_namespaces=())
@@ -46,7 +61,7 @@ class TermsSettings(BaseModel):
 
     @property
     def given(self) -> dict[str, Any]:
-        """The checked values of the options that the operator set; an unknown option raises `ParameterError`."""
+        """The values of the options that the operator set; raises `ParameterError` for an unknown or invalid option."""
         known, model = run_options(self.protocol, self.model_name), self.model_name
         if model not in find_protocol(self.protocol).models:
             models = ", ".join(find_protocol(self.protocol).models)
@@ -67,10 +82,10 @@ class RoundSettings(_Table):
 
     automatic: bool = True  # False: only the operator opens rounds
     min_devices: Count = 2  # number of devices that must be present before a round opens
-    quorum: Annotated[float, Field(gt=0, le=1)] = 0.8  # fraction of present devices that must report for an early close
-    grace_seconds: NotNegative = 10  # how long a phase waits for further reports after `quorum` is reached
-    deadline_seconds: Positive = 120  # after this time a phase closes even if `quorum` is not reached
-    missed_rounds: Count = 3  # after this many rounds without a request a device is not present, until its next one
+    early_fraction: Fraction = 0.8  # fraction of present devices whose reports let a phase close before its deadline
+    grace_seconds: NotNegative = 10  # how long such a phase still waits for the reports of the other devices
+    deadline_seconds: Deadline = 120  # after this time a phase closes, even with fewer reports
+    missed_rounds: Count = 3  # after this many rounds without a request, a device is not present until its next request
     pause_seconds: NotNegative = 0  # time between two rounds
 
 
@@ -78,11 +93,11 @@ class LimitSettings(_Table):
     """The table `[limits]`: limits on the requests of one device, and of all devices; see docs/service.md."""
 
     requests_per_second: Positive = 50  # average rate of one device
-    burst: Count = 200  # requests that one device may send at once, above the average rate
-    enrolments_per_second: Positive = 200  # of all devices together
+    burst: Count = 200  # requests that one device may send at once, before the average rate applies
+    enrolments_per_second: Positive = 200  # average rate of all devices together
     waiting_reports: Count = 256  # reports being received or stored; further ones are refused with Retry-After
     waiting_megabytes: Positive = 512  # total size of the reports being received; further ones are refused
-    waiting_downloads: Count = 64  # messages sent at once (others wait), and as many public tables (others are refused)
+    waiting_downloads: Count = 64  # most inbox replies at once (others wait); most public tables (others are refused)
     body_seconds: Positive = 30  # time limit for the head of a request, and again for its body
 
 
@@ -110,4 +125,7 @@ def read_settings(path: Path | None, **terms: Any) -> Settings:
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"])
         where = "" if path is None else f" in {path}"
-        raise ParameterError(f"setting {name}{where} is invalid: {first['msg']}.") from None
+        reason = first["msg"].removeprefix("Value error, ")
+        if name == "rounds.quorum":
+            reason = "its name is now rounds.early_fraction"
+        raise ParameterError(f"setting {name}{where} is invalid: {reason}.") from None

@@ -1,4 +1,4 @@
-"""Set-up of a run: create the run on the first start; check the settings against the stored run on later starts."""
+"""Set-up at the start of a server: create the first run, begin the next one, or check that the settings still match."""
 
 import secrets
 from collections.abc import Mapping
@@ -28,11 +28,12 @@ from hushrec.signing import DeviceKey
 from hushrec.wire import as_sent, decode
 
 MOST_CHANGED = 0.25  # the largest change of a known item's attribute when the catalogue grows
+_NEXT_RUN = "begin a next run: increase `run` in [terms] of the settings file, or --run, by 1."
 
 
 @dataclass(frozen=True, eq=False)
 class Items:
-    """The operator's catalogue: ids, titles, and the numeric columns from which some models learn."""
+    """The operator's catalogue: ids, titles, and numeric columns, from which some models learn."""
 
     ids: list[str]
     titles: list[str]
@@ -43,8 +44,8 @@ class Items:
     def of(cls, ids: list[str], titles: list[str], facts: Mapping[str, Any]) -> "Items":
         """Return the catalogue with the columns from which a model learns.
 
-        `facts` has either `attributes`, which devices receive, or `columns`, an `ItemColumns`: devices get its array
-        `taste`, and only the server uses its array `details`.
+        `facts` has either `attributes`, an array that devices receive, or `columns`, an `ItemColumns`: devices receive
+        its taste columns (array `taste`), and only the server uses its detail columns (array `details`).
         """
         columns = facts.get("columns")
         if columns is None:
@@ -58,20 +59,21 @@ class Items:
             object.__setattr__(self, "attributes", self.attributes.astype("<f4").astype(np.float64))
 
 
-def prepare_run(storage: Storage, settings: TermsSettings, items: Items, *, run_id: str | None = None) -> str | None:
+def prepare_run(storage: Storage, settings: TermsSettings, items: Items) -> str | None:
     """Create the run in an empty database and return its admin token; return None if the database holds a run.
 
-    The database stores only a hash of the token. Later starts append new items, and refuse settings that differ from
-    the terms that devices have accepted. If `settings.run` is one more than the stored run's number, the next run
-    begins. `run_id` is random unless given.
+    The database stores only a hash of the token. If the database holds a run, `settings.run` decides what happens. The
+    run's own number, or None, continues the run and appends new items to its catalogue. That number plus one replaces
+    the run by the next run, which keeps the token. Raise `ParameterError` for any other number, and for settings that
+    differ from the terms of the continued run.
     """
     token = secrets.token_urlsafe(32)
 
     def write(connection: sa.Connection) -> str | None:
-        lock_setup(connection)  # of several workers that start at the same time, one makes the run
+        lock_setup(connection)  # of several servers that start at the same time, one makes the run
         before = connection.execute(sa.select(run)).first()
         if before is None:
-            offer, server = make_run(settings, items, run_id or secrets.token_hex(16))
+            offer, server = make_run(settings, items)
             insert_items(connection, items.ids, items.titles, items.attributes)
             insert_run(connection, offer, server, digest_of(token), settings.run or 1)
             return token
@@ -89,15 +91,15 @@ def prepare_run(storage: Storage, settings: TermsSettings, items: Items, *, run_
 def _begin_next(connection: sa.Connection, settings: TermsSettings, items: Items, before: sa.Row[Any]) -> None:
     """Replace the stored run, whose row is `before`, by the next run, with the same server key and admin token.
 
-    Devices of the stored run are asked to agree to the next one. Worker processes that still serve the stored run end.
+    Devices of the stored run are asked to agree to the next run. Worker processes that serve the stored run end.
     """
     if settings.run != before.id + 1:
         raise ParameterError(
-            f"run must be {before.id} for the run in this database, or {before.id + 1} to begin the next, got"
-            f" {settings.run}."
+            f"run must be {before.id} to continue the run in this database, or {before.id + 1} to begin the next run,"
+            f" got {settings.run}."
         )
     key = DeviceKey.from_bytes(bytes(before.secret))
-    offer, server = make_run(settings, items, secrets.token_hex(16), key)
+    offer, server = make_run(settings, items, key)
     version = lock_run(connection) + 1
     for table in (run, items_table, rounds, history):
         connection.execute(table.delete())
@@ -115,7 +117,7 @@ def _go_on(connection: sa.Connection, settings: TermsSettings, offer: Offer, ite
         if not protocol_of(offer).predicts_new_items(offer.model):
             raise ParameterError(
                 f"items with attributes must not be added to a run of model {offer.model}, whose devices cannot predict"
-                " such items. Begin a next run: raise the number `run` in [terms] of the settings file, or --run, by 1."
+                f" such items. Remove the new items, or {_NEXT_RUN}"
             )
         attributes = _in_columns_of(known, read_attributes(connection), items)
     lock_run(connection)
@@ -126,13 +128,14 @@ def _go_on(connection: sa.Connection, settings: TermsSettings, offer: Offer, ite
 def _in_columns_of(known: list[str], stored: FloatArray | None, items: Items) -> FloatArray:
     """Return the attributes of the new catalogue `items` on the scale of the `stored` attributes.
 
-    Attributes are centred and scaled over all items of a catalogue, so that adding items changes every value. A
-    least-squares fit over the `known` items, which are in both catalogues, finds the affine map back to the stored
-    scale.
+    Attributes are centred and scaled over all items of a catalogue, so that adding items changes every value. The
+    map back to the stored scale is affine, and fitted by least squares to the items that are in both catalogues.
+    `known` are the ids of the stored catalogue, in the order of `stored`.
     """
     if stored is None or items.attributes is None:
         raise ParameterError(
-            "items must have no attributes, because this run has none. Remove them or begin a next run."
+            "items must have no attributes, because the items of this run have none. Remove the attributes, or"
+            f" {_NEXT_RUN}"
         )
     places = {name: place for place, name in enumerate(known)}
     both = [place for place, name in enumerate(items.ids) if name in places]
@@ -141,8 +144,8 @@ def _in_columns_of(known: list[str], stored: FloatArray | None, items: Items) ->
     found = np.linalg.lstsq(longer[both], wanted, rcond=None)[0]
     if not np.all(np.abs(longer[both] @ found - wanted) <= MOST_CHANGED):
         raise ParameterError(
-            "attributes of items that the run already has must not change, but those in the item file did. Restore"
-            " them there, or begin a next run: set run in [terms], or --run."
+            "attributes of items that the run already has must not change, but the item file has other values. Restore"
+            f" the old values in the file, or {_NEXT_RUN}"
         )
     return np.asarray(longer @ found)
 
@@ -159,14 +162,14 @@ def renew_admin_token(storage: Storage) -> str:
     return token
 
 
-def make_run(settings: TermsSettings, items: Items, run_id: str, key: DeviceKey | None = None) -> tuple[Offer, Server]:
+def make_run(settings: TermsSettings, items: Items, key: DeviceKey | None = None) -> tuple[Offer, Server]:
     """Return the offer that devices are asked to accept, and the server before its first round.
 
-    The server cannot know how many devices will join or how much each rated: the terms assume `expected_devices`
-    devices that rated a twentieth of the items each. `key` signs what the server announces, and its public half is in
-    the offer; without it, a new key is generated.
+    The server cannot know how many devices will join or how many items each rated: the terms assume `expected_devices`
+    devices that rated a twentieth of the items each. `key` is the server's signing key, whose public half is in the
+    offer; by default, a new key is generated.
     """
-    names, n_items = (settings.protocol, settings.model_name), len(items.ids)
+    run_id, n_items = secrets.token_hex(16), len(items.ids)
     protocol = find_protocol(settings.protocol)
     network_options = imported(protocol.implementation).network_options
     options = network_options(settings.options, n_items, settings.expected_devices)
@@ -177,7 +180,7 @@ def make_run(settings: TermsSettings, items: Items, run_id: str, key: DeviceKey 
     terms = configured.make_terms(Fleet(n_items, int(counts.sum()), counts, [configured], model, seed), options)
     offered = {name: value for name, value in options.items() if value is not None}
     key = DeviceKey.generate() if key is None else key
-    offer = as_sent(Offer(run_id, *names, offered, terms, key.public_key))
+    offer = as_sent(Offer(run_id, settings.protocol, settings.model_name, offered, terms, key.public_key))
     configured.make_device(offer.terms, model)  # raises if no device could accept the terms
     side = configured.make_server(offer.terms, model, seed)
     side.sign_as(run_id, key.to_bytes())
@@ -194,5 +197,5 @@ def _check_same(settings: TermsSettings, offer: Offer) -> None:
         if value != stored.get(name):
             raise ParameterError(
                 f"terms.{name} must stay {stored.get(name)}, which devices of this run have accepted, got {value}."
-                " Keep it, or begin a next run, which devices must accept: set run in [terms], or --run."
+                f" Keep it, or {_NEXT_RUN}"
             )

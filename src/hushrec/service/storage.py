@@ -1,7 +1,7 @@
 """The server's database, through SQLAlchemy Core: a SQLite file by default, or a PostgreSQL server.
 
 One thread per process writes. It writes in the order of the calls, except that waiting writes with `is_first` run
-before the others. Reports that wait one after the other share a transaction, and so one flush to disk. `Storage.store`
+before other waiting writes. Consecutive waiting reports share a transaction, and so one flush to disk. `Storage.store`
 returns a future for each report, which is done after the commit.
 
 An attempt's reports are deleted in the transaction that stores the next attempt or the new public table. SQLite
@@ -15,11 +15,11 @@ Only one process at a time may use a SQLite file. Any number may share a Postgre
 import asyncio
 import contextlib
 import os
-import queue
 import secrets
 import sqlite3
-import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -31,18 +31,18 @@ from sqlalchemy.exc import OperationalError, SQLAlchemyError
 from hushrec.errors import StorageError
 from hushrec.service.partial_sums import add_to_partial_sums
 from hushrec.service.reports import NewReport, store_reports
-from hushrec.service.schema import CHANNEL, is_shared, migrate
+from hushrec.service.schema import CHANNEL, is_shared, migrate, schema
 
 MOST_PER_COMMIT = 512
 LOCK_TIMEOUT_SECONDS = 5
 RETRY_SECONDS = 1.0  # until a broken connection for notifications is opened again
-_PG_LOCK = 0x68757368
+_PG_LOCK = 0x68757368  # key of the advisory lock that `lock_setup` takes
 _PG_LOCK_NOT_AVAILABLE = "55P03"
 _PG_SETTINGS = {"tcp_keepalives_idle": 30, "tcp_keepalives_interval": 10, "tcp_keepalives_count": 3}
 _TAKEN = "the database must not be in use by another server. Stop that server first."
 
 Outcome = TypeVar("Outcome")
-Together = Callable[[sa.Connection, list[Any]], Sequence[Any]]  # returns a result or an exception per argument
+Together = Callable[[sa.Connection, list[Any]], Sequence[Any]]  # returns a result or an exception for each argument
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,11 +51,11 @@ class _Write:
     future: "asyncio.Future[Any]"
     scrub: bool = False
     argument: Any = field(default=None, repr=False)  # of a `Together`; None: `work` takes only the connection
-    is_first: bool = False  # runs before the other waiting writes
+    is_first: bool = False  # runs before other waiting writes
 
 
 class Storage:
-    """An open database, created if it is missing. A SQLite file that another server has open is refused."""
+    """An open database. A missing SQLite file is created; a SQLite file that another server has open is refused."""
 
     def __init__(self, url: str) -> None:
         self._guard = contextlib.ExitStack()
@@ -72,14 +72,16 @@ class Storage:
             hide_parameters=True,  # no error may hold a report
         )
         (_configure_postgresql if self.is_shared else _configure_sqlite)(self._engine)
-        self._queue: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()  # None: end the thread
+        self._queue: deque[_Write] = deque()
+        self._writer = ThreadPoolExecutor(1, "hushrec-writer")
         self._waiting: set[asyncio.Future[Any]] = set()
+        self._has_failed = False  # a write has failed since the last `check`
         self._worker = secrets.token_hex(16)  # identifies this process among those that share the database
         try:
             if self.is_shared:
-                self._reach()
+                self._check_connection()
             else:
-                self._take_file()
+                self._lock_file()
             with _as_storage_error():
                 with self._engine.begin() as connection:
                     lock_setup(connection)
@@ -89,13 +91,11 @@ class Storage:
             self._engine.dispose()
             self._guard.close()
             raise
-        self._thread = threading.Thread(target=self._write_all, name="hushrec-writer", daemon=True)
-        self._thread.start()
 
-    async def listen(self, heard: Callable[[], None]) -> None:
-        """Call `heard` after each PostgreSQL notification that the run has changed, until the task is cancelled.
+    async def listen(self, on_change: Callable[[], None]) -> None:
+        """Call `on_change` after each PostgreSQL notification that the run has changed, until the task is cancelled.
 
-        The method uses a connection of its own, and opens it again if it breaks. It also calls `heard` after each
+        The method uses a connection of its own, and opens a new one if it breaks. It also calls `on_change` after each
         connect, because notifications may have been missed before.
         """
         import psycopg
@@ -105,9 +105,9 @@ class Storage:
             with contextlib.suppress(psycopg.Error):
                 async with await psycopg.AsyncConnection.connect(address, autocommit=True) as connection:
                     await connection.execute(f"LISTEN {CHANNEL}")
-                    heard()
+                    on_change()
                     async for _ in connection.notifies():
-                        heard()
+                        on_change()
             await asyncio.sleep(RETRY_SECONDS)
 
     @property
@@ -115,7 +115,7 @@ class Storage:
         """The number of reports and other writes that are not yet committed."""
         return len(self._waiting)
 
-    def _reach(self) -> None:
+    def _check_connection(self) -> None:
         """Connect once, so that a wrong host, name or user raises before anything is created.
 
         No SQL query has run yet, so the driver's message, which the error shows, cannot contain a report.
@@ -130,7 +130,7 @@ class Storage:
                 " and user."
             ) from None
 
-    def _take_file(self) -> None:
+    def _lock_file(self) -> None:
         """Lock the SQLite file and create it if it is missing; raise `StorageError` if another server has locked it."""
         path = Path(str(self._url.database))
         with _as_storage_error():
@@ -152,10 +152,10 @@ class Storage:
     ) -> Outcome:
         """Run `work` in a transaction of its own, after the writes already waiting; return its result after the commit.
 
-        With `scrub`, `Storage.scrub` is called after the commit as well; with `is_first`, `work` runs before the writes
-        already waiting.
+        With `scrub`, the commit is followed by a call of `Storage.scrub`. With `is_first`, `work` runs before the
+        writes already waiting.
         """
-        outcome: Outcome = await asyncio.shield(self._submit(work, scrub, is_first=is_first))
+        outcome: Outcome = await asyncio.shield(self._submit(work, scrub=scrub, is_first=is_first))
         return outcome
 
     def store(self, report: NewReport) -> "asyncio.Future[None]":
@@ -172,19 +172,29 @@ class Storage:
         return refusals
 
     async def write_together(self, work: Together, argument: Any) -> Any:
-        """Queue `argument` for `work`; after the commit, return the result for it, or raise its exception.
+        """Queue `argument` for `work`; after the commit, return the result for this argument, or raise its exception.
 
-        `work` is called once, in one transaction, with a list of the arguments that wait for it. It returns a result or
-        an exception for each. It runs before waiting writes without `is_first`.
+        `work` is called in one transaction with a list of the arguments that wait for it, at most `MOST_PER_COMMIT`. It
+        returns a result or an exception for each of them. It runs before waiting writes without `is_first`.
         """
         return await asyncio.shield(self._submit(work, argument=argument, is_first=True))
 
-    def _submit(self, work: Any, scrub: bool = False, **how: Any) -> "asyncio.Future[Any]":
+    def _submit(self, work: Callable[..., Any], **how: Any) -> "asyncio.Future[Any]":
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting.add(future)
         future.add_done_callback(self._waiting.discard)
-        self._queue.put(_Write(work, future, scrub, **how))
+        self._queue.append(_Write(work, future, **how))
+        if len(self._queue) == 1:  # with more, a call of `_write_waiting` is running or submitted already
+            self._writer.submit(self._write_waiting)
         return future
+
+    async def check(self) -> None:
+        """Raise `StorageError` if the database does not answer, or if a write has failed since the last check."""
+        failed, self._has_failed = self._has_failed, False
+        trial = schema.update().values(version=schema.c.version) if failed else sa.select(1)
+        await self.write(lambda connection: connection.execute(trial))
+        if failed:
+            raise StorageError("a write to the database has failed. Check the log, and the space that is left.")
 
     def scrub(self) -> None:
         """Truncate SQLite's write-ahead log, so that no byte of a deleted report stays in it."""
@@ -194,31 +204,19 @@ class Storage:
 
     def close(self) -> None:
         """Finish the queued writes, then close the database."""
-        self._queue.put(None)
-        self._thread.join()
+        self._writer.shutdown()
         self._engine.dispose()
         self._guard.close()
 
     # The writing thread ----------------------------------------------------------------------------------------
 
-    def _write_all(self) -> None:
-        while True:
-            writes = self._gather()
-            writes.sort(key=lambda write: write is None or not write.is_first)
-            for _, together in groupby(writes, key=_group):
-                some = [write for write in together if write is not None]
-                if not some:
-                    return
-                self._run(some)
-
-    def _gather(self) -> list[_Write | None]:
-        writes = [self._queue.get()]
-        while len(writes) < MOST_PER_COMMIT:
-            try:
-                writes.append(self._queue.get_nowait())
-            except queue.Empty:
-                break
-        return writes
+    def _write_waiting(self) -> None:
+        """Run the waiting writes; reports in a row, and arguments in a row for the same `work`, share a transaction."""
+        while self._queue:
+            writes = [self._queue.popleft() for _ in range(min(len(self._queue), MOST_PER_COMMIT))]
+            writes.sort(key=lambda write: not write.is_first)
+            for _, together in groupby(writes, key=lambda write: write if write.argument is None else write.work):
+                self._run(list(together))
 
     def _run(self, writes: list[_Write]) -> None:
         """Run one write, or several writes with the same `work`, in one transaction; then resolve their futures."""
@@ -231,21 +229,13 @@ class Storage:
                     outcomes = list(first.work(connection, [write.argument for write in writes]))
         except Exception as error:
             outcomes = [error] * len(writes)
+            self._has_failed |= isinstance(error, StorageError)
         else:
             if first.scrub:
                 with contextlib.suppress(StorageError):  # blocked by a reader: the next round or start scrubs
                     self.scrub()
         with contextlib.suppress(RuntimeError):  # the loop is closed: no coroutine waits for the results
             first.future.get_loop().call_soon_threadsafe(_resolve, writes, outcomes)  # one wake-up for all futures
-
-
-def _group(write: _Write | None) -> object:
-    """Return the key by which adjacent queued writes are grouped: writes with equal keys share a transaction.
-
-    The key of a write with an `argument` is its function `work`. Any other write, and the None that ends the thread, is
-    its own key.
-    """
-    return write if write is None or write.argument is None else write.work
 
 
 def lock_setup(connection: sa.Connection) -> None:
@@ -307,7 +297,8 @@ def _as_storage_error() -> Iterator[None]:
 def _configure_sqlite(engine: sa.Engine) -> None:
     @sa.event.listens_for(engine, "connect")
     def on_connect(connection: Any, _: object) -> None:
-        connection.isolation_level = None  # BEGIN is ours
+        connection.isolation_level = None  # the driver sends no BEGIN of its own; `on_begin` does
+        connection.create_function("txid_current", 0, lambda: 0)  # for the column `changed`
         cursor = connection.cursor()
         cursor.execute(f"PRAGMA busy_timeout = {LOCK_TIMEOUT_SECONDS * 1000}")
         for pragma in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON", "foreign_keys = ON"):

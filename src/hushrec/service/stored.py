@@ -5,6 +5,7 @@ open round is restored from the stored state and from the reports of the open at
 ends. Every change of the run's row locks the row, increments its `version` and notifies all workers (`NOTIFY`).
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +21,7 @@ from hushrec.protocols.parties import State
 from hushrec.server import Server, Stage
 from hushrec.service.catalogue import Entry, read_attributes, read_entries
 from hushrec.service.partial_sums import read_given
-from hushrec.service.reports import read_digests
+from hushrec.service.reports import columns, read_digests
 from hushrec.service.schema import CHANNEL, devices, is_shared, run
 from hushrec.wire import decode, encode
 
@@ -37,15 +38,17 @@ class Stored:
     opened_at: float  # wall clock: when the phase opened; between rounds, when the latest round ended
     admin_digest: bytes  # hash of the admin token
     version: int  # counts the changes of the run's row
+    number: int  # 1 for the first run of this database, 2 for the next, …
+    failures: Sequence[dict[str, Any]] = ()  # attempt, phase and reason of each failed attempt of the open round
 
 
 def insert_run(
-    connection: sa.Connection, offer: Offer, server: Server, admin_digest: bytes, number: int = 1, version: int = 0
+    connection: sa.Connection, offer: Offer, server: Server, admin_digest: bytes, number: int, version: int = 0
 ) -> None:
     """Store a new run before its first round.
 
-    `number` counts the runs of this database. `version`, which counts changes of the run's row, must be above the
-    version of the previous run.
+    `number` counts the runs of this database from 1. `version` counts the changes of the run's row. If the run replaces
+    another one, `version` must be above that run's version, so that workers notice the change.
     """
     fixed = {"id": number, "is_paused": False, "admin_digest": admin_digest, "secret": server.side.secret}
     values = {**_position(server), **_between_rounds(offer, server.state()), "version": version}
@@ -54,7 +57,7 @@ def insert_run(
 
 
 def load_run(connection: sa.Connection, known: Stored | None = None) -> Stored:
-    """Return the stored run. Its `Server` knows who has reported in the open phase, and the hashes of these reports.
+    """Return the stored run, whose `Server` has the digests of the reports of the open phase.
 
     `known` is an earlier copy of the run. If no attempt has begun or ended since, `known.server` itself is updated and
     returned in the result: only the phases that other workers have closed are read. Otherwise a new `Server` is made.
@@ -70,11 +73,11 @@ def load_run(connection: sa.Connection, known: Stored | None = None) -> Stored:
         except Exception:
             if read_version(connection) == row.version:
                 raise
-            known = None
-            continue
-        if read_version(connection) == row.version:
-            offer = decode(bytes(row.offer), Offer)
-            return Stored(offer, server, row.is_paused, row.opened_at, bytes(row.admin_digest), row.version)
+        else:
+            if read_version(connection) == row.version:
+                offer = decode(bytes(row.offer), Offer)
+                fixed = row.opened_at, bytes(row.admin_digest), row.version, row.id
+                return Stored(offer, server, row.is_paused, *fixed, json.loads(row.failures or "[]"))
         known = None
 
 
@@ -89,8 +92,8 @@ def rebuild(connection: sa.Connection, row: sa.Row[Any]) -> Server:
     round_number = int(state.pop("round_number"))
     titles = [title for _, _, title in read_entries(connection, 0)][: offer.terms.n_items]
     attributes = read_attributes(connection)
-    columns = None if attributes is None else attributes[: offer.terms.n_items]  # later items join with the next round
-    model = make_run_model(offer.model, offer.options, columns, titles)
+    present = None if attributes is None else attributes[: offer.terms.n_items]  # items added later are left out
+    model = make_run_model(offer.model, offer.options, present, titles)
     side = protocol_of(offer).make_network_server(offer.terms, model, state)
     side.sign_as(offer.run_id, bytes(row.secret))
     members = () if row.members is None else msgspec.msgpack.decode(row.members)
@@ -138,7 +141,7 @@ def _close_until(connection: sa.Connection, server: Server, phase: str) -> None:
 class News:
     """What all workers have stored since one worker's last read."""
 
-    since: int  # the argument `since` for the worker's next read: the id of a transaction
+    since: int  # id of a transaction: the argument `since` of `read_news` for the worker's next read
     version: int  # the present `version` of the run's row, which counts its changes
     devices: Sequence[Mapping[str, Any]] = field(repr=False)  # changed rows of the table `devices`
     digests: Mapping[str, bytes] = field(repr=False)  # SHA-256 of new reports of the open phase, by device
@@ -169,12 +172,15 @@ def read_version(connection: sa.Connection) -> int:
 
 
 def lock_run(connection: sa.Connection) -> int:
-    """Lock the run's row against changes and new reports until the transaction ends; return the row's version."""
+    """Lock the run's row until the transaction ends, against changes and new reports; return the row's version."""
     return int(connection.execute(sa.select(run.c.version).with_for_update()).scalar_one())
 
 
 def takes_turn(connection: sa.Connection) -> bool:
-    """Take the lock on opening and closing phases until the transaction ends; return False if another worker has it."""
+    """Take the lock for opening and closing phases until the transaction ends; return False if another worker has it.
+
+    With SQLite there is only one worker, and the result is True.
+    """
     return not is_shared(connection) or bool(
         connection.execute(sa.select(sa.func.pg_try_advisory_xact_lock(_CLOSING))).scalar()
     )
@@ -192,27 +198,33 @@ def _notify(connection: sa.Connection) -> None:
         connection.execute(sa.text(f"NOTIFY {CHANNEL}"))
 
 
-def write_run(connection: sa.Connection, offer: Offer, server: Server, now: float, **values: Any) -> int:
+def write_run(
+    connection: sa.Connection, offer: Offer, server: Server, now: float, *, opens_round: bool, **others: Any
+) -> int:
     """Store the run after a phase has opened or a round has ended; return the new version of the run's row.
 
-    `now` is the time at which this happened, in Unix seconds. `values` are further columns to set. Round, attempt and
-    phase are always written. After the end of a round, the offer and the server's state are written too. When the first
-    phase of an attempt opens, so are the offer, the state before the attempt, and the ids of the devices that it asks.
+    `now` is the time at which this happened, in Unix seconds. The time, round, attempt, phase and number of expected
+    devices are always written. After the end of a round, the offer and the server's state are written too. When the
+    first phase of an attempt opens, the offer, the state before the attempt, and the ids of the devices that the
+    attempt asks are written too. With `opens_round`, `now` is also written as the time at which the round opened.
+    `others` are values of further columns.
     """
+    values: dict[str, Any] = {**_position(server), "expected": server.side.n_expected, "opened_at": now} | others
+    if opens_round:
+        values["round_opened_at"] = now
     if server.stage is Stage.IDLE:
         values |= {**_between_rounds(offer, server.state()), "members": None}
     elif server.address.phase == server.side.phases[0]:
         members = msgspec.msgpack.encode(sorted(map(str, server.asked)))
         values |= {**_between_rounds(offer, server.state_before()), "members": members}
-    return update_run(connection, **values, **_position(server), opened_at=now)
+    return update_run(connection, **values)
 
 
 def _between_rounds(offer: Offer, state: State) -> dict[str, bytes]:
     return {"offer": encode(offer), "state": pack_arrays(state)}
 
 
-def _position(server: Server) -> dict[str, int | str]:
+def _position(server: Server) -> dict[str, Any]:
     if server.stage is Stage.IDLE:
         return {"round": server.round_number, "attempt": 0, "phase": ""}
-    address = server.address
-    return {"round": address.round_number, "attempt": address.attempt, "phase": address.phase}
+    return columns(server.address)

@@ -8,7 +8,6 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
@@ -18,8 +17,7 @@ from pathlib import Path
 from hushrec.errors import HushrecError
 from hushrec.open_files import allow_open_files
 from hushrec.service import serving
-from hushrec.service.app import make_app
-from hushrec.service.monitor import JsonLines, Monitor
+from hushrec.service.monitor import JsonLines, log_event
 from hushrec.service.rounds import Rounds
 from hushrec.service.settings import Settings
 from hushrec.service.storage import Storage
@@ -36,12 +34,10 @@ class Work:
     settings: Settings
     database: str = field(repr=False)  # may hold a password
     listening: socket.socket
-    tls: tuple[Path, Path] | None  # files of the certificate and of its private key; None is plain HTTP
+    tls: tuple[Path, Path] | None  # files of the certificate and of its private key; None: plain HTTP
 
-    def run(self, storage: Storage, rounds: Rounds, monitor: Monitor) -> None:
-        made = make_app(storage, rounds, monitor, self.settings.limits)
-        server = serving.make_server(made, rounds, self.tls, head_seconds=self.settings.limits.body_seconds)
-        server.run(sockets=[self.listening])
+    def run(self, rounds: Rounds) -> None:
+        serving.make_server(rounds, self.tls).run(sockets=[self.listening])
 
 
 def log_as_json() -> None:
@@ -53,16 +49,18 @@ def log_as_json() -> None:
 
 
 def run_worker(work: Work) -> None:
-    """Run one worker process until it receives a signal or its parent process ends."""
+    """Run one worker process until it receives a signal, its parent process ends, or a next run replaces its run.
+
+    Exit with status 1 after a `HushrecError`, such as an unavailable database.
+    """
     log_as_json()
     allow_open_files()
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    monitor = Monitor()
     try:
         with closing(Storage(work.database)) as storage:
-            work.run(storage, Rounds(storage, work.settings, monitor), monitor)
+            work.run(Rounds(storage, work.settings))
     except HushrecError as error:
-        monitor.log("worker-error", reason=str(error))
+        log_event("worker-error", reason=str(error))
         sys.exit(1)
 
 
@@ -73,10 +71,10 @@ def _end_with_parent() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def supervise(count: int, work: Work, log: Callable[..., None]) -> None:
-    """Keep `count` workers running until SIGINT or SIGTERM; then terminate them and return when all have ended.
+def supervise(count: int, work: Work) -> None:
+    """Keep `count` worker processes running until SIGINT or SIGTERM; then terminate them and wait for their end.
 
-    A worker that ends before is logged with `log` and started again.
+    A worker that ends earlier is started again, and its exit status is logged.
     """
     context = multiprocessing.get_context("spawn")  # a forked process would inherit locks held by threads
     is_stopping = threading.Event()
@@ -95,7 +93,7 @@ def supervise(count: int, work: Work, log: Callable[..., None]) -> None:
         for place, (process, since) in enumerate(workers):
             if process.is_alive() or is_stopping.is_set():
                 continue
-            log("worker-died", status=process.exitcode)
+            log_event("worker-died", status=process.exitcode)
             if time.monotonic() - since < SHORT_LIFE_SECONDS:
                 is_stopping.wait(PAUSE_SECONDS)
             workers[place] = start()

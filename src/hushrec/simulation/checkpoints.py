@@ -20,7 +20,7 @@ from hushrec.errors import RunError
 from hushrec.files import replacing
 from hushrec.protocols import PROTOCOLS
 
-FORMAT = b"hushrec checkpoint 4"  # also changes with the random draws, so that no run continues with different ones
+FORMAT = b"hushrec checkpoint 4"  # changes with the random draws too, so that no run continues with different draws
 
 Arrays = dict[str, npt.NDArray[Any]]
 ARRAYS = ("state", "best")  # fields of a checkpoint that hold arrays
@@ -29,23 +29,27 @@ LISTS = ("curve", "tried")
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """The state of a run between two rounds: its settings, its measurements so far, and the state of its engine."""
+    """The state of a run between two rounds: its settings, its measurements so far, and the state of its engine.
 
-    settings: dict[str, Any]  # of the run that the folder is for; a comparison's checkpoint has them too, not its own
+    `best` holds the predictor of the best round so far on the validation part, and `patience` the other fields of its
+    `run.Best`. Both are empty without the option `patience`.
+    """
+
+    settings: dict[str, Any]  # of the folder's main run; the checkpoints of its comparisons have the same
     data: str  # checksum of all ratings, and of the items' attributes if the model uses them
     curve: list[dict[str, float]] = field(repr=False)  # round number and main metric (RMSE or AUC) of each round
-    patience: dict[str, Any] = field(repr=False)  # fields of `run.Best` except the predictor; {} without patience
+    patience: dict[str, Any] = field(repr=False)
     seconds: float  # spent in rounds
-    tried: list[dict[str, float]]  # "step" and "round" for each larger step size with which this run diverged
+    tried: list[dict[str, float]]  # larger step sizes with which the run diverged ("step"), and when ("round")
     state: Arrays = field(repr=False)  # of the engine
-    best: Arrays = field(repr=False)  # the predictor of the best round on the validation part; {} without patience
+    best: Arrays = field(repr=False)
 
     def check(self, settings: dict[str, Any], data: str) -> None:
         """Raise `RunError` if the data or a setting differs from those of the run that wrote this checkpoint."""
         if self.data != data:
-            raise RunError("data must be the same as in the interrupted run, but differs. Resume with the same data.")
+            raise RunError("data must be that of the interrupted run, but differs. Resume with the same data.")
         names = settings.keys() | self.settings.keys()
-        for name in sorted(names, key=lambda name: (name not in ("model", "protocol"), name)):  # others follow these
+        for name in sorted(names, key=lambda name: (name not in ("model", "protocol"), name)):  # these two come first
             was, now = self.settings.get(name), settings.get(name)
             if was != now:
                 raise RunError(

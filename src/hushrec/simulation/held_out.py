@@ -3,14 +3,14 @@
 import numpy as np
 import numpy.typing as npt
 
-from hushrec.arrays import FloatArray, IntArray
+from hushrec.arrays import FloatArray, IntArray, by_user
 from hushrec.data.ratings import Ratings
 from hushrec.evaluate import auc_of_ranks, held_out_ranks, list_metrics, ranking_metrics, rating_metrics
+from hushrec.json_values import from_json
 from hushrec.models.baselines import rating_baselines
-from hushrec.models.predictor import Predictor
-from hushrec.simulation.results import Result, from_json
+from hushrec.simulation.results import Result
 from hushrec.simulation.settings import Settings
-from hushrec.simulation.tasks import Profiles, Scorer, by_user, is_liked, same_for_all
+from hushrec.simulation.tasks import Profiles, Scorer, is_liked, same_for_all
 
 Metrics = dict[str, float]
 
@@ -28,38 +28,39 @@ def held_out_metrics(
     values: FloatArray | None,
     predicted: FloatArray | None,
 ) -> Metrics:
-    """Return the metrics of a run on given test ratings; the arrays have one row per rating.
+    """Return the metrics of a run on test ratings; the arrays have one entry for each test rating.
 
-    `own` holds the training ratings. `users` and `items` are positions in the run's data, or -1 if unknown in training.
-    `values` are the test ratings and `predicted` the predictions for them, both on the file's scale. `values` is None
-    if the test file has no rating values, and `predicted` is None for a model that ranks.
+    `own` holds the training ratings. `users` and `items` are positions in the run's data, or -1 if they do not occur
+    there. `values` are the test ratings and `predicted` the predictions for them, both on the file's scale; both are
+    None for a model that ranks.
 
-    The ranking metrics leave out rows whose user or item is unknown, and items that the user rated in training. With
-    `values` and `predicted`, they also leave out ratings below the upper quarter of the scale.
+    The ranking metrics leave out test ratings whose user or item is unknown, and items that the user rated in training.
+    For a model that predicts ratings, they also leave out ratings below the upper quarter of the scale.
     """
-    errors = {} if predicted is None or values is None else rating_metrics(predicted, values)
-    liked = np.ones(len(users), dtype=np.bool_)
+    errors, listed = {}, _may_be_listed(own, users, items)
     if predicted is not None and values is not None:
-        liked = is_liked(values, result.scale)
-    listed = liked & _may_be_listed(own, users, items)
-    return errors | _lists_of(own.scorer(result.predictor), own, users[listed], items[listed])
+        errors = rating_metrics(predicted, values)
+        listed &= is_liked(values, result.scale)
+    scorer = own.scorer(result.predictor, ranks=not result.predicts_ratings)
+    return errors | _lists_of(scorer, own, users[listed], items[listed])
 
 
-def row_aucs(predictor: Predictor, own: Profiles, users: IntArray, items: IntArray) -> FloatArray:
-    """Return, for each test row, the AUC of its item among all items that its user did not rate in training.
+def row_aucs(result: Result, own: Profiles, users: IntArray, items: IntArray) -> FloatArray:
+    """Return, for each test rating, the AUC of its item among all items that its user did not rate in training.
 
     The AUC is NaN if the user or the item is unknown, or if the user rated the item in training.
     """
     known = _may_be_listed(own, users, items)
     found = np.full(len(users), np.nan)
     if known.any():
-        ranks = held_out_ranks(own.scorer(predictor), users[known], items[known], own.starts, own.items)
+        scorer = own.scorer(result.predictor, ranks=not result.predicts_ratings)
+        ranks = held_out_ranks(scorer, users[known], items[known], own.starts, own.items)
         found[known] = auc_of_ranks(*ranks)
     return found
 
 
 def _may_be_listed(own: Profiles, users: IntArray, items: IntArray) -> npt.NDArray[np.bool_]:
-    """Return a mask of the test rows whose item a list for the row's user could contain.
+    """Return whether the item of each test rating may be in a list for its user.
 
     User and item must be known, and the item must not be among the user's training items in `own`.
     """
@@ -72,8 +73,9 @@ def _may_be_listed(own: Profiles, users: IntArray, items: IntArray) -> npt.NDArr
 def non_personal_metrics(train: Ratings, test: Ratings, *, ranks: bool) -> dict[str, Metrics]:
     """Return the test metrics of the non-personal models, by name of the model.
 
-    "global_mean", "user_mean", "item_mean" and "bias" have rating metrics, "popularity" has ranking metrics. Set
-    `ranks` to compare with a model that ranks items: then only "popularity" is measured.
+    "global_mean", "user_mean", "item_mean" and "bias" have rating metrics, "popularity" has ranking metrics. The result
+    has "popularity" only if the ratings have no values, or if `ranks` says that they are compared with a model that
+    ranks items.
     """
     training = Profiles.of(train.users, train.items, np.ones(train.n_ratings), train.n_users, train.n_items)
     found: dict[str, Metrics] = {}
@@ -89,8 +91,8 @@ def non_personal_metrics(train: Ratings, test: Ratings, *, ranks: bool) -> dict[
 def _lists_of(score: Scorer, own: Profiles, users: IntArray, items: IntArray) -> Metrics:
     """Return the ranking metrics of lists that are sorted by `score`: AUC, and precision, recall and NDCG at 10.
 
-    `users` and `items` are the test rows. A user's list does not contain the user's training items in `own`. Without
-    test rows the result is empty.
+    `users` and `items` are those of the test ratings. A user's list does not contain the user's training items in
+    `own`. Without test ratings, the result is empty.
     """
     if len(users) == 0:
         return {}

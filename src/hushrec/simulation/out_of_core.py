@@ -1,7 +1,7 @@
 """Out-of-core training on one machine: only one part of the people's data is in memory at a time.
 
-Arrays that are computed for a part, such as the vectors of its users, are stored in a scratch folder and read back as
-memory maps. A file is removed when nothing refers to its array any more.
+Arrays that are computed for a part, such as the vectors of its users, are stored in a temporary folder and read back as
+memory maps. A file is removed when no object refers to its array any more.
 """
 
 import weakref
@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 
 from hushrec.engines.sharded.crew import MakeWorker
-
-RATINGS_AT_ONCE = 10_000_000  # ratings in memory at a time
 
 
 class Stored:
@@ -35,7 +33,7 @@ class DiskCrew:
     A part has about `ratings_at_once` ratings.
     """
 
-    def __init__(self, scratch: Path, ratings_at_once: int = RATINGS_AT_ONCE) -> None:
+    def __init__(self, scratch: Path, ratings_at_once: int) -> None:
         self._scratch, self._ratings_at_once = scratch, ratings_at_once
         self._make: MakeWorker = tuple
         self._sources: Sequence[tuple[Any, ...]] = ()

@@ -2,8 +2,9 @@
 
 A run folder holds three files. `run.json` is the output of `train --json`. `model.npz` has the model and every rating
 of the file, including the test part: ratings are needed to leave rated items out of lists, to explain recommendations,
-and to train on all ratings later. `items.parquet` has ids, titles and public attributes of the items. Because the
-folder holds *user vectors* of all simulated devices, only its owner can read it (mode 0700).
+and to train on all ratings later. `items.parquet` has ids, titles and public attributes of the items. If the run is
+trained again on all ratings, `final.npz` has that model. Because the folder holds *user vectors* of all simulated
+devices, only its owner can read it (mode 0700).
 """
 
 import json
@@ -18,14 +19,17 @@ import numpy as np
 import polars as pl
 
 from hushrec.arrays import FloatArray, IntArray, PublicRatings
-from hushrec.data.ratings import Catalogue, Ratings, Scale
-from hushrec.errors import ParameterError, RunError
+from hushrec.data.ratings import Catalogue, Ratings
+from hushrec.errors import ParameterError, RunError, require
 from hushrec.files import check_free, replacing, stamp
+from hushrec.json_values import to_json
 from hushrec.models import find_model
+from hushrec.models.lists import are_liked, best_items, most_similar
 from hushrec.models.predictor import Predictor
+from hushrec.options import Option
 from hushrec.protocols import find_protocol
-from hushrec.scale import HIGHEST, LOWEST
-from hushrec.simulation.tasks import STRENGTH, Profiles, list_scores
+from hushrec.scale import HIGHEST, LOWEST, Scale
+from hushrec.simulation.tasks import STRENGTH, Profiles
 
 ATTRIBUTE = "attribute "
 Profile = Mapping[str, float] | Collection[str]  # items with ratings, or items alone
@@ -38,16 +42,16 @@ READABLE = (1, 2, 3)  # formats whose run.json reports can read
 class Recommendation:
     """A recommended item.
 
-    The score of a rating model is its prediction, shrunk toward the person's mean if `support` is small. A model that
-    knows the `deviation` of its predictions, and one that ranks, compute their own scores.
+    The score of a rating model is its prediction, shrunk toward the person's mean if `support` is small. Models that
+    estimate the `deviation` of their predictions, and models that rank, compute scores of their own.
     """
 
     item: str
     title: str | None
     predicted: float | None  # the rating to show, clipped to the file's scale; None for a model that ranks
     score: float  # the list is sorted by it, the highest first
-    support: int  # the number of the item's ratings, or the noisy number that the protocol released
-    deviation: float | None = None  # standard deviation of `predicted`; None if the model does not estimate it
+    support: int  # the number of the item's ratings, or the noisy number if the protocol released one
+    deviation: float | None = None  # standard deviation of the person's rating around `predicted`; None if unknown
 
 
 @dataclass(frozen=True, repr=False)  # holds a rating
@@ -98,11 +102,11 @@ class Result:
 
         Without `shrink`, a rating model's items are sorted by raw predictions, which favours items with few ratings.
         """
-        _check_count(n)
+        n = _checked_count(n)
         row, own = _index_of(user, self.user_ids, "user"), self.profiles
         strength = STRENGTH if shrink and self.predicts_ratings else 0.0
-        scores = list_scores(self.predictor, np.array([row]), own.means, own.support, strength)[0]
-        best = _best(scores, self._profile(row)[0], n)
+        scores = own.list_scores(self.predictor, np.array([row]), strength)[0]
+        best = best_items(scores, self._profile(row)[0], n)
         deviations = self.predictor.deviations(row)
         predicted = self.predictor.predict(np.full(len(best), row), best) if self.predicts_ratings else None
         if self.predicts_ratings and deviations is None:
@@ -115,24 +119,24 @@ class Result:
         `profile` maps ids of items to ratings on the file's scale. For a model that ranks and was trained without
         `at_least`, it may be a list of ids. If the run's file has no rating values, those of the profile are ignored.
         """
-        _check_count(n)
+        n = _checked_count(n)
         rated, values = self._read_profile(profile)
-        counted = values >= self._least_action
+        counted = values >= self._lowest_used
         found = self.predictor.of_profile(rated[counted], values[counted])
         if found is None:
             raise ParameterError(
                 f"model must predict for people who took no part in training, got a run of {self.record['model']}."
                 " Train gp or audience."
             )
-        best = _best(found.scores, rated, n)
+        best = best_items(found.scores, rated, n)
         predicted, deviations = (None if one is None else one[best] for one in found[1:])
         return self._recommended(best, found.scores, predicted, deviations)
 
     @property
-    def _least_action(self) -> float:
-        """The setting `at_least`, the lowest rating that counts as an action, on the scale 1 to 5.
+    def _lowest_used(self) -> float:
+        """The lowest rating that a ranking model uses: the setting `at_least`, mapped to the scale 1 to 5.
 
-        It is minus infinity if the setting was not given, so that every rating counts.
+        It is minus infinity if the setting was not given, so that every rating is used.
         """
         lowest = self.record.get("at_least")
         return -np.inf if lowest is None else float(self.scale.to_unit(np.array([lowest]))[0]) - 1e-9
@@ -140,7 +144,10 @@ class Result:
     def _recommended(
         self, best: IntArray, scores: FloatArray, predicted: FloatArray | None, deviations: FloatArray | None
     ) -> list[Recommendation]:
-        """Return the items at the positions `best`; `scores` are of all items, the other arrays of `best` alone."""
+        """Return recommendations of the items `best`, in this order.
+
+        `scores` has a number for every item of the catalogue. `predicted` and `deviations` have one for each of `best`.
+        """
         released = self.predictor.released_support()
         support = self.profiles.support if released is None else released
         scale = self.scale
@@ -161,39 +168,42 @@ class Result:
     def explain(self, user: str | int, item: str | int, n: int = 3) -> list[Reason]:
         """Return up to `n` items that the user likes and that are most similar to the given item, most similar first.
 
-        A liked item is rated at or above the user's own mean. For a model that ranks, it is rated at or above the
-        setting `at_least`, or is any rated item without that setting. Items without a positive similarity are left out.
+        A user likes an item if its rating is at or above the user's own mean. For a model that ranks, the rating must
+        be at or above the setting `at_least`; without this setting, every rated item counts as liked. Items without a
+        positive similarity are left out.
         """
         return self._reasons(item, *self._profile(_index_of(user, self.user_ids, "user")), n, valued=True)
 
     def explain_to(self, profile: Profile, item: str | int, n: int = 3) -> list[Reason]:
-        """Return up to `n` liked items of a profile that are most similar to the given item; see `explain`."""
+        """Return up to `n` liked items of a profile that are most similar to the given item, as `explain` does."""
         return self._reasons(item, *self._read_profile(profile), n, valued=isinstance(profile, Mapping))
 
     def similar_items(self, item: str | int, n: int = 10) -> list[tuple[str, str | None, float]]:
         """Return id, title and similarity of the `n` items most similar to the given item, in descending order."""
-        _check_count(n)
+        n = _checked_count(n)
         place = _index_of(item, self.item_ids, "item")
         alike = self.predictor.likeness(place)
-        best = _best(alike, np.array([place]), n)
+        best = best_items(alike, np.array([place]), n)
         return [(self.item_ids[other], self._title(int(other)), float(alike[other])) for other in best]
 
     def _reasons(self, item: str | int, rated: IntArray, values: FloatArray, n: int, *, valued: bool) -> list[Reason]:
-        """Return the result of `explain` for a person's items and ratings; `Reason.rating` is None unless `valued`."""
-        _check_count(n)
-        alike = self.predictor.likeness(_index_of(item, self.item_ids, "item"))
-        lowest = values.mean() if self.predicts_ratings and len(values) else self._least_action
-        reasons = [
+        """Return the reasons of `explain` for `item`, given the person's items `rated` and their ratings, `values`.
+
+        `Reason.rating` is None unless `valued`.
+        """
+        n = _checked_count(n)
+        liked = are_liked(values) if self.predicts_ratings else values >= self._lowest_used
+        rated, shown = rated[liked], self.scale.from_unit(values[liked])
+        alike = self.predictor.likeness(_index_of(item, self.item_ids, "item"))[rated]
+        return [
             Reason(
-                item=self.item_ids[other],
-                title=self._title(other),
-                rating=float(rating) if valued and self.ratings.values is not None else None,
-                likeness=float(alike[other]),
+                item=self.item_ids[rated[place]],
+                title=self._title(rated[place]),
+                rating=float(shown[place]) if valued and self.ratings.values is not None else None,
+                likeness=float(alike[place]),
             )
-            for other, value, rating in zip(rated, values, self.scale.from_unit(values), strict=True)
-            if value >= lowest and alike[other] > 0
+            for place in most_similar(alike, n)
         ]
-        return sorted(reasons, key=lambda reason: -reason.likeness)[:n]
 
     @property
     def scale(self) -> Scale:
@@ -204,15 +214,14 @@ class Result:
         return None if self.ratings.titles is None else self.ratings.titles[item]
 
     def _profile(self, row: int) -> tuple[IntArray, FloatArray]:
-        """Return the items that the user at position `row` has rated, and the ratings on the scale 1 to 5."""
         own = self.profiles
         rows = slice(own.starts[row], own.starts[row + 1])
         return own.items[rows], own.values[rows]
 
     def _read_profile(self, profile: Profile) -> tuple[IntArray, FloatArray]:
-        """Return the positions of a profile's items, ascending, and the ratings on the scale 1 to 5.
+        """Return the positions of a profile's items among the run's items, ascending, and the ratings mapped to 1 to 5.
 
-        Raise `ParameterError` if the profile has unknown items, missing ratings or ratings off the scale.
+        Raise `ParameterError` if the profile has unknown items, missing ratings, or ratings outside the run's scale.
         """
         places = {item: place for place, item in enumerate(self.item_ids)}
         if not isinstance(profile, Mapping):
@@ -221,7 +230,7 @@ class Result:
                 used = "predicts ratings" if lowest is None else f"uses only ratings of at least {lowest:g} (at_least)"
                 raise ParameterError(
                     f"profile must give a rating with each of its items, because this run's model {used}. Give a"
-                    " mapping from item ids to ratings."
+                    " mapping from item ids to ratings or, in a file, an item and its rating on each line."
                 )
             profile = dict.fromkeys(profile, self.scale.high)
         unknown = sum(item not in places for item in profile)
@@ -246,8 +255,8 @@ class Result:
     def save(self, folder: str | Path, *, replace: bool = False) -> None:
         """Write this result to a run folder, for `load`; without `replace`, the folder must be new or empty.
 
-        `run.json` is removed first and written last, so that its presence marks a complete folder. Use `replace` for a
-        folder that this run has reserved: it may hold the run's checkpoints and files of an interrupted run.
+        `run.json` is removed first and written last, so that its presence marks a complete folder. Use `replace` only
+        for a folder that this run has reserved, which may hold its checkpoints and files of an interrupted run.
         """
         if not replace:
             check_free(folder)
@@ -279,9 +288,10 @@ class Result:
             file.write(json.dumps(to_json(record), indent=1).encode())
 
 
-def _check_count(n: int) -> None:
-    if n < 1:
-        raise ParameterError(f"n must be at least 1, got {n}.")
+def _checked_count(n: int) -> int:
+    count = int(Option("n", int, "Number of items to return.").checked(n))
+    require(count >= 1, "n", "at least 1", n)
+    return count
 
 
 def _index_of(given: str | int, ids: list[str], name: str) -> int:
@@ -292,13 +302,6 @@ def _index_of(given: str | int, ids: list[str], name: str) -> int:
             f"{name} must be the id of one of the run's {len(ids)} {name}s, got {given}. Give an id as in the rating"
             f" file; in Python, `{name}_ids` lists them."
         ) from None
-
-
-def _best(scores: FloatArray, rated: IntArray, n: int) -> IntArray:
-    """Return the positions of the `n` highest scores, in descending order, without the items in `rated`."""
-    scores = scores.copy()
-    scores[rated] = -np.inf
-    return np.argsort(-scores, kind="stable")[: min(n, len(scores) - len(rated))]
 
 
 def _items_table(ratings: Ratings) -> pl.DataFrame:
@@ -331,6 +334,7 @@ def _read_ratings(record: dict[str, Any], model: dict[str, Any], table: pl.DataF
         public=PublicRatings(*(model[f"public_{name}"] for name in PublicRatings._fields))
         if data.get("public")
         else None,
+        reading=record.get("reading"),
     )
 
 
@@ -393,21 +397,3 @@ def load_final_model(folder: str | Path, measured: Result) -> Result | None:
         return Result(record, measured.ratings, find_protocol(record["protocol"]).load_predictor(record, model))
     except (OSError, ValueError, KeyError, zipfile.BadZipFile):
         return None
-
-
-def to_json(value: Any) -> Any:
-    """Return a value as standard JSON: ±infinity becomes "inf" or "-inf", and NaN becomes None."""
-    if isinstance(value, dict):
-        return {name: to_json(entry) for name, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [to_json(entry) for entry in value]
-    if isinstance(value, float | np.floating):
-        if np.isinf(value):
-            return "inf" if value > 0 else "-inf"
-        return None if np.isnan(value) else float(value)
-    return value
-
-
-def from_json(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return settings as they were before `to_json`: "inf" and "-inf" become ±infinity."""
-    return {name: float(value) if value in ("inf", "-inf") else value for name, value in settings.items()}

@@ -11,13 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from hushrec.data.ratings import Ratings, Scale
+from hushrec.data.ratings import Ratings
 from hushrec.data.splits import cold_counts
 from hushrec.engines import Engine, Remark, make_engine, run_round
 from hushrec.errors import Diverged, HushrecError, LocalProtocolError, ParameterError, RunError
 from hushrec.files import check_free, reserved
+from hushrec.json_values import to_json
 from hushrec.models.predictor import Predictor
 from hushrec.protocols import protocols_of
+from hushrec.scale import Scale
 from hushrec.simulation.checkpoints import (
     Checkpoint,
     checkpoint_files,
@@ -25,9 +27,9 @@ from hushrec.simulation.checkpoints import (
     load_checkpoint,
     save_checkpoint,
 )
-from hushrec.simulation.results import Result, to_json
+from hushrec.simulation.results import Result
 from hushrec.simulation.settings import Settings
-from hushrec.simulation.tasks import LIKED, Task
+from hushrec.simulation.tasks import LIKED, Measured, Task
 from hushrec.simulation.training_problem import AnyProblem, make_problem
 from hushrec.simulation.verdict import verdict
 
@@ -41,7 +43,7 @@ LOOKED_AT = 4096  # training ratings whose predictions must be finite if nothing
 
 @dataclass(frozen=True)
 class Keep:
-    """The checkpoint policy of a run."""
+    """Where and how often a run writes checkpoints, and whether it continues from one."""
 
     folder: str | Path | None = None  # where checkpoints are written; None writes none
     every: int = CHECKPOINT_EVERY  # rounds between two checkpoints
@@ -51,7 +53,7 @@ class Keep:
         if self.every < 1:
             raise ParameterError(f"checkpoint_every must be at least 1 round, got {self.every}.")
         if self.resume and self.folder is None:
-            raise ParameterError("resume needs out, the folder of the run to resume, got none. Give --out.")
+            raise ParameterError("`resume` needs `out`, the folder of the run to resume, got none. Give --out.")
 
     @contextmanager
     def folder_for(self, run: "Run") -> Iterator[None]:
@@ -65,7 +67,7 @@ class Keep:
         resumes = self.resume and bool(checkpoint_files(self.folder))
         if self.resume and not resumes and (Path(self.folder) / "run.json").is_file():
             raise RunError(
-                f"the run in {self.folder} must be unfinished to be resumed, but is finished. Choose another --out."
+                f"the run in {self.folder} must be unfinished to be resumed, but is finished. Choose another folder."
             )
         if not resumes:
             check_free(self.folder)
@@ -103,16 +105,15 @@ class Keep:
         run.curve, run.seconds = checkpoint.curve, checkpoint.seconds
 
     def save(self, run: "Run", *, now: bool) -> None:
-        """Write a checkpoint if the round number is a multiple of `every`, or if `now`."""
+        """Write a checkpoint if the round number is a multiple of `every`, or if `now` is True."""
         if self.folder is None or (run.engine.round_number % self.every and not now):
             return
         best = {} if run.best is None else vars(run.best)
-        about = {name: value for name, value in best.items() if name != "predictor"}
         checkpoint = Checkpoint(
             settings=run.asked.as_record(),
             data=run.data_checksum,
             curve=run.curve,
-            patience=about,
+            patience={name: value for name, value in best.items() if name != "predictor"},
             seconds=run.seconds,
             tried=run.tried,
             state=run.engine.state(),
@@ -149,7 +150,7 @@ class Run:
     ) -> None:
         self.ratings = settings.among_items(ratings)
         self.settings = settings
-        self.asked = settings if asked is None else asked  # a comparison has those of the other run
+        self.asked = settings if asked is None else asked  # of a comparison: the settings of the main run
         self.keep = Keep() if keep is None else keep
         self.remark = remark
         self.task = settings.make_task(ratings)
@@ -166,7 +167,7 @@ class Run:
         self.seconds = 0.0
 
     def begin_again(self, tried: list[dict[str, float]]) -> None:
-        """Reset the run, with a smaller step size than the last one in `tried`; do nothing if `tried` is empty.
+        """Restart the run with a smaller step size than the last one in `tried`; do nothing if `tried` is empty.
 
         Each entry of `tried` has a step size with which the run diverged ("step"), and in which round ("round").
         """
@@ -230,9 +231,7 @@ class Run:
 
         With a validation part, the model is kept if it is the best so far on that part.
         """
-        started = time.perf_counter()
-        run_round(self.engine)
-        self.seconds += time.perf_counter() - started
+        self.seconds += timed_round(self.engine)
         name, found = self.task.headline, measure(self.task, self.engine)
         if self.validation is not None:
             reached = measure(self.validation, self.engine)[name]
@@ -284,7 +283,7 @@ class Run:
     def metrics(self) -> dict[str, float]:
         """Return the metrics of the trained model on the test part; empty if nothing is held out.
 
-        Those of a rating model are its errors, and precision, recall and NDCG of its recommendations.
+        For a rating model they are the errors of its predictions, and precision, recall and NDCG of its lists.
         """
         found = measure(self.task, self.engine) if self.best is None else self.best.metrics
         return found | (self.task.list_metrics(self.predictor()) if found else {})
@@ -303,9 +302,14 @@ class Run:
         split, scale = self.task.split, self.task.scale
         held_out = 0 if self.validation is None else len(self.validation.split.test)
         cold_users, cold_items = cold_counts(self.task.ratings, split)
-        baselines = {}
+        metrics: dict[str, float] = {}
+        baselines: dict[str, Measured] = {}
+        within_chance: dict[str, list[str]] = {}
         if not settings.final:
-            baselines = self.task.baselines() | self.task.released_baselines(predictor.released_support())
+            own = self.task.measured(predictor)
+            baselines = self.task.measured_baselines() | self.task.released_baselines(predictor.released_support())
+            within_chance = {name: own.within_chance(other) for name, other in baselines.items()}
+            metrics = own.metrics
         data = {
             "users": ratings.n_users,
             "unlisted": ratings.n_unlisted,
@@ -328,9 +332,10 @@ class Run:
             tried=self.tried,
             best_round=None if self.best is None else self.best.round_number,
             attributes=getattr(engine.problem.model, "n_attributes", None),
-            metrics=self.metrics(),
+            metrics=metrics,
             curve=[] if settings.final else self.curve,
-            baselines=baselines,
+            baselines={name: other.metrics for name, other in baselines.items()},
+            within_chance=within_chance,
             comparisons=comparisons,
             interrupted=interrupted,
             seconds=self.seconds,
@@ -342,13 +347,15 @@ class Run:
 def make_record(
     settings: Settings, engine: Engine, ratings: Ratings, scale: Scale | None, data: dict[str, Any], **measured: Any
 ) -> dict[str, Any]:
-    """Return the record of a run in memory or on shards, with its verdict.
+    """Return the record of a run, with its verdict. The run's ratings may be in memory or on shards.
 
-    `scale` is the scale of the predicted ratings, None for a model that ranks. `data` is merged into the record's entry
-    "data". `measured` is merged into the record, and must have at least "metrics", "curve", "baselines" and "seconds".
+    `scale` is the scale of the predicted ratings, None for a model that ranks. The entries of `data` are added to the
+    record's entry "data", those of `measured` to the record. `measured` must have at least "metrics", "curve",
+    "baselines" and "seconds".
     """
     record = {
         "dataset": ratings.name,
+        "reading": ratings.reading,
         "model": settings.model,
         "protocol": settings.protocol,
         "engine": settings.chosen_engine,
@@ -378,10 +385,17 @@ def make_record(
     return {**record, "verdict": verdict(record)}
 
 
-def measure(task: Task, engine: Engine) -> dict[str, float]:
-    """Return the engine's current metrics on a task's test part; raise `Diverged` if the main one is not finite.
+def timed_round(engine: Engine) -> float:
+    """Run one round of the engine, and return how many seconds it took."""
+    started = time.perf_counter()
+    run_round(engine)
+    return time.perf_counter() - started
 
-    If nothing is held out, the result is empty, and `Diverged` is raised if predictions for the first `LOOKED_AT`
+
+def measure(task: Task, engine: Engine) -> dict[str, float]:
+    """Return the engine's current metrics on a task's test part; raise `Diverged` if RMSE or AUC is not finite.
+
+    If nothing is held out, the result is empty, and `Diverged` is raised if the predictions of the first `LOOKED_AT`
     training ratings are not finite.
     """
     with np.errstate(over="ignore", invalid="ignore"):

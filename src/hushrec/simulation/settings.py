@@ -7,17 +7,25 @@ from typing import Any, TypedDict, cast
 from hushrec.data.ratings import Ratings
 from hushrec.engines import DEFAULT_ENGINE
 from hushrec.errors import ParameterError
+from hushrec.json_values import to_json
 from hushrec.models import MODELS, ModelDeclaration, find_model
 from hushrec.options import Option, with_defaults
-from hushrec.protocols import PROTOCOLS, default_protocol, find_protocol, protocols_of
+from hushrec.protocols import DEFAULTS, PROTOCOLS, default_protocol, find_protocol, protocols_of
 from hushrec.protocols.configured import ConfiguredProtocol
 from hushrec.protocols.protocol import Protocol
-from hushrec.simulation.results import to_json
 from hushrec.simulation.tasks import Task, ranking_task, rating_task
+
+
+def _default_protocols() -> str:
+    """Return the default protocol of every model in words."""
+    first, second = DEFAULTS
+    *models, last = (model for model in second.models if model not in first.models)
+    return f"{first.name}; {second.name} for {', '.join(models)} and {last}"
+
 
 COMMON = (
     Option("model", str, "Model to train."),
-    Option("protocol", str, "Protocol between devices and server.", default_text="masked; sdcf for mf, bpr and fm"),
+    Option("protocol", str, "Protocol between devices and server.", default_text=_default_protocols()),
     Option("split_seed", int, "Seed of the split into training and test part.", 0),
     Option("seed", int, "Seed of all other random draws.", 0),
     Option("patience", int, "Stop after this many rounds without improvement on a validation part; keep the best."),
@@ -69,7 +77,7 @@ def flat(settings: ModelSettings) -> dict[str, Any]:
 
 
 def nested(settings: Mapping[str, Any]) -> ModelSettings:
-    """Return `ModelSettings` from one dictionary, the inverse of `flat`: unknown names become options of plug-ins."""
+    """Return `ModelSettings` from the dictionary that `flat` returned; unknown names become options of plug-ins."""
     known = ModelSettings.__annotations__.keys()
     named = {name: value for name, value in settings.items() if name in known}
     others = {name: value for name, value in settings.items() if name not in known and value is not None}
@@ -77,7 +85,7 @@ def nested(settings: Mapping[str, Any]) -> ModelSettings:
 
 
 def declared_options() -> dict[str, Option]:
-    """Return the options of all models and protocols by name; if several have the same name, the first one counts."""
+    """Return the options of all models and protocols by name; of several with the same name, return the first."""
     found: dict[str, Option] = {}
     for options in (*(model.options for model in MODELS.values()), *(one.options for one in PROTOCOLS.values())):
         for option in options:
@@ -96,9 +104,9 @@ def default_model(protocol: str | None, *, has_values: bool) -> str:
 
 
 def unknown_setting(given: Iterable[str], known: Iterable[str]) -> ParameterError:
-    """Return an error about one unknown name: of those in `given`, the first in alphabetical order.
+    """Return an error about the alphabetically first name in `given`, all of which are unknown.
 
-    The error suggests the most similar name in `known`, if one is similar.
+    The error suggests the most similar name in `known`, if there is a similar one.
     """
     name, known = min(given), sorted(known)
     near = get_close_matches(name, known, n=1)
@@ -144,8 +152,8 @@ class Settings:
             )
         if final and patience is not None:
             raise ParameterError(
-                "patience must not be given with final: patience needs a validation part, and final holds nothing out."
-                " Give rounds instead."
+                "`patience` must not be given with `final`: `patience` needs a validation part, and `final` holds"
+                " nothing out. Give the number of rounds instead."
             )
         self.engine, self.final = engine, bool(final)
         if engine in self.declared.engines and engine not in self._engines():
@@ -153,7 +161,7 @@ class Settings:
         self.given = self._checked({name: value for name, value in options.items() if value is not None})
 
     def _checked(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Return the options with checked and converted values; raise if neither model nor protocol uses an option."""
+        """Return the options with checked values; raise `ParameterError` for an option that this run does not use."""
         own = {option.name: option for option in self._options()}
         for name in options:
             if name in own:
@@ -161,7 +169,9 @@ class Settings:
             of_protocol = any(option.name == name for option in self.declared.options)
             elsewhere = any(option.name == name for model in MODELS.values() for option in model.options)
             who = f"model {self.model}" if of_protocol or elsewhere else f"protocol {self.protocol}"
-            raise ParameterError(f"{name} must not be given, because {who} does not use it. Leave it out.")
+            alike = [other for other in own if other.split("_")[0] == name.split("_")[0]]
+            instead = f", or give {' or '.join(alike)} instead" if alike else ""
+            raise ParameterError(f"{name} must not be given, because {who} does not use it. Leave {name} out{instead}.")
         return {name: own[name].checked(value) for name, value in options.items()}
 
     def _options(self) -> Iterable[Option]:
@@ -173,9 +183,6 @@ class Settings:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Settings) and self.as_record() == other.as_record()
 
-    def __hash__(self) -> int:
-        return hash(repr(self.as_record()))
-
     @property
     def declared(self) -> Protocol:
         return find_protocol(self.protocol)
@@ -186,7 +193,7 @@ class Settings:
 
     @property
     def chosen_engine(self) -> str:
-        """The name of the engine: the given one, or the default if it supports the model, or the first that does."""
+        """The engine's name: `engine` if given, else the default if it supports the model, else the first that does."""
         if self.engine is not None:
             return self.engine
         allowed = self._engines()
@@ -206,7 +213,7 @@ class Settings:
         return {} if find_protocol(protocol).is_private else self.declared_model.without_privacy
 
     def chosen(self) -> dict[str, Any]:
-        """Return the keyword arguments that reproduce these settings; options that were not given are left out."""
+        """Return keyword arguments of `Settings` that reproduce these settings, without options that were not given."""
         common = {option.name: getattr(self, option.name) for option in COMMON}
         return {name: value for name, value in common.items() if value is not None and value is not False} | self.given
 
@@ -217,7 +224,7 @@ class Settings:
         return self.declared_model.make(self.options, ratings)
 
     def among_items(self, ratings: Ratings) -> Ratings:
-        """Return the same ratings, with all items of the catalogue if the protocol uses it, else only rated ones."""
+        """Return the ratings; if the protocol uses the whole catalogue, add its items that nobody has rated."""
         return ratings.with_catalogue() if self.declared.whole_catalogue else ratings
 
     def make_task(self, ratings: Ratings) -> Task:
@@ -227,20 +234,22 @@ class Settings:
         return rating_task(ratings, self.split_seed, final=self.final)
 
     def make_protocol(self) -> ConfiguredProtocol:
-        made: ConfiguredProtocol = self.declared.configure(self.given, self.model)
-        return made
+        return self.declared.configure(self.given, self.model)
 
     def as_record(self) -> dict[str, Any]:
-        """Return every setting by name, including defaults, as JSON data; a run can be resumed if all are equal."""
+        """Return every setting by name, including defaults, as JSON data.
+
+        A run can be resumed only if all these settings are the same.
+        """
         common = {option.name: getattr(self, option.name) for option in COMMON}
         resolved = {**common, "engine": self.chosen_engine, **self.options, **self.make_protocol().chosen_options()}
         return to_json(resolved)  # type: ignore[no-any-return]
 
     def compared_with(self, protocol: str) -> "Settings":
-        """Return the settings of the same run with another protocol, to serve as a comparison.
+        """Return the settings of the same run with another protocol, for a comparison.
 
-        Options that both protocols declare in the same way are kept. Options for which the model has a tuned default
-        under the other protocol get that default, so that the comparison is as accurate as possible.
+        Options that both protocols declare in the same way keep their values. Options for which the model has a tuned
+        default under the other protocol get this default, so that the comparison is as accurate as possible.
         """
         own = set(self.declared.options) - set(find_protocol(protocol).options)
         defaults = dict.fromkeys([*(option.name for option in own), *self._tuned(protocol)])

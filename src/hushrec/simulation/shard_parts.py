@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hushrec.arrays import FloatArray, IntArray
-from hushrec.data.ratings import BoolArray, Scale
+from hushrec.arrays import BoolArray, FloatArray, IntArray, row_starts
 from hushrec.data.shards import Shards
 from hushrec.data.splits import random_split
+from hushrec.scale import Scale
 from hushrec.simulation.training_problem import AnyProblem
 
 
@@ -36,9 +36,9 @@ def _fifth(n_ratings: int, seed: int) -> BoolArray:
 
 @lru_cache(maxsize=1)
 def _places(n_ratings: int, seed: int) -> IntArray:
-    """Return the position of each row in a random order of all rows.
+    """Return the position of each rating in a random order of all ratings.
 
-    `leave_one_out` holds out the row of each person that comes first in this order.
+    `leave_one_out` holds out, of each person, the rating that comes first in this order.
     """
     places = np.empty(n_ratings, np.int64)
     places[np.random.default_rng(seed).permutation(n_ratings)] = np.arange(n_ratings)
@@ -55,10 +55,10 @@ class ShardPart:
     places: IntArray  # from an item's number in the shards to its position among the items of the run
     scale: Scale | None  # None for a model that ranks, which ignores values
     hold_out: HoldOut
-    without_ratings: AnyProblem | None = None  # the problem of all people, no ratings; None until its terms are known
+    without_ratings: AnyProblem | None = None  # everybody's problem, with no ratings in it; None until it is made
 
     def read(self) -> tuple[IntArray, IntArray, FloatArray, BoolArray]:
-        """Return users, items, values and a mask of the test rows, each with one entry per rating.
+        """Return users, items, values, and whether the rating is held out, each with one entry per rating.
 
         Users count from 0 in this part. Values are on the file's scale, or 1 for a model that ranks.
         """
@@ -91,7 +91,7 @@ class ShardPart:
         return replace(
             self.without_ratings,
             n_users=self.stop - self.first,
-            starts=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+            starts=row_starts(counts),
             items=items[~held],
             values=unit,
             first_user=self.first,

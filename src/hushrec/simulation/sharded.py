@@ -1,8 +1,8 @@
 """Training on a folder of shards, which need not fit into memory.
 
 The people are divided into parts, which are read one after the other, or by the workers of a cluster. Splits, initial
-vectors, rounds and budgets equal those of the same data in memory, bit for bit. Metrics agree up to rounding, because
-errors are added up part by part.
+vectors, rounds and budgets equal those of a run on the same data in memory, bit for bit. Metrics agree up to rounding,
+because errors are added up part by part.
 """
 
 import json
@@ -19,18 +19,18 @@ from typing import Any
 
 import numpy as np
 
-from hushrec.arrays import IntArray
-from hushrec.data.ratings import Scale
+from hushrec.arrays import IntArray, row_starts
 from hushrec.data.shards import Shards
-from hushrec.engines import Remark, run_round
+from hushrec.engines import Remark
 from hushrec.engines.sharded import sharded_engine
 from hushrec.engines.sharded.crew import Crew
 from hushrec.errors import ParameterError
 from hushrec.files import check_free
+from hushrec.json_values import to_json
 from hushrec.models.predictor import Arrays
+from hushrec.scale import Scale
 from hushrec.simulation.out_of_core import DiskCrew
-from hushrec.simulation.results import to_json
-from hushrec.simulation.run import Progress, make_record
+from hushrec.simulation.run import Progress, make_record, timed_round
 from hushrec.simulation.settings import Settings, default_model
 from hushrec.simulation.shard_parts import HoldOut, Seen, ShardPart, see
 from hushrec.simulation.sharded_accuracy import Accuracy
@@ -38,13 +38,13 @@ from hushrec.simulation.tasks import Candidates
 from hushrec.simulation.training_problem import AnyProblem, TrainingProblem, settle_terms
 
 ENGINES = ("cpu", "ray")
+RATINGS_AT_ONCE = 10_000_000  # ratings that engine `cpu` holds in memory at a time
 NOBODY: IntArray = np.empty(0, np.int64)
 
 
 def train_shards(
     folder: str | Path,
     *,
-    ratings_at_once: int | None = None,
     progress: Progress | None = None,
     remark: Remark | None = None,
     out: str | Path | None = None,
@@ -53,9 +53,9 @@ def train_shards(
     """Train on a folder of shards; return the record of the run, and the public table after its last round.
 
     With `out`, both are also written to that folder, as `run.json` and `public.npz`. Neither holds a rating. Engine
-    `cpu` holds one part of about `ratings_at_once` ratings in memory at a time. Engine `ray` spreads the parts
-    over its cluster, whose workers must find the folder at the same path. `settings` are the arguments of `Settings`.
-    `progress` is called after each round with protocol, round number, number of rounds, and NaN in place of a metric.
+    `cpu` holds one part of about `RATINGS_AT_ONCE` ratings in memory at a time. Engine `ray` spreads the parts over its
+    cluster, whose workers must find the folder at the same path. `settings` are the arguments of `Settings`.
+    `progress` is called after each round with protocol, round number, number of rounds, and NaN instead of a metric.
     `remark` is called with notes for the user.
     """
     started = time.perf_counter()
@@ -67,10 +67,11 @@ def train_shards(
     _refuse(chosen, about.scale)
     if out is not None:
         check_free(out)
-    with _crew(chosen.chosen_engine, ratings_at_once) as crew:
+    with _crew(chosen.chosen_engine) as crew:
         run = ShardedRun(shards, chosen, crew, remark)
         run.train(progress)
-        record, public = run.record(time.perf_counter() - started), run.engine.public()
+        record = run.record(time.perf_counter() - started) | {"reading": {"source": str(folder)}}
+        public = run.engine.public()
     if out is not None:
         (Path(out) / "run.json").write_text(json.dumps(to_json(record), indent=1) + "\n")
         np.savez(Path(out) / "public.npz", **public)
@@ -87,15 +88,14 @@ def _refuse(settings: Settings, scale: Scale | None) -> None:
 
 
 @contextmanager
-def _crew(engine: str, ratings_at_once: int | None) -> Iterator[Crew]:
+def _crew(engine: str) -> Iterator[Crew]:
     if engine == "ray":
         from hushrec.engines.ray.engine import connected_crew
 
         yield connected_crew()
         return
     with tempfile.TemporaryDirectory(prefix="hushrec-") as scratch:
-        own = {} if ratings_at_once is None else {"ratings_at_once": ratings_at_once}
-        yield DiskCrew(Path(scratch), **own)
+        yield DiskCrew(Path(scratch), RATINGS_AT_ONCE)
 
 
 class ShardedRun:
@@ -134,7 +134,7 @@ class ShardedRun:
         settings, counts = self.settings, self.seen.by_person
         model, protocols = settings.make_model(self.ratings), [settings.make_protocol()]
         terms = settle_terms(counts, self.ratings.n_items, model, protocols, seed=settings.seed, **settings.options)
-        starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        starts = row_starts(counts)
         known = (model, protocols, terms, settings.seed)
         whole: AnyProblem = TrainingProblem(len(counts), self.ratings.n_items, starts, NOBODY, np.empty(0), *known)
         self._public = replace(whole, starts=NOBODY)
@@ -144,9 +144,7 @@ class ShardedRun:
         """Run all rounds; after each, call `progress` with NaN as the metric, because nothing is measured yet."""
         rounds = self.engine.problem.terms.max_rounds
         while self.engine.round_number < rounds:
-            started = time.perf_counter()
-            run_round(self.engine)
-            self.seconds += time.perf_counter() - started
+            self.seconds += timed_round(self.engine)
             if progress is not None:
                 progress(self.settings.protocol, self.engine.round_number, rounds, math.nan)
 

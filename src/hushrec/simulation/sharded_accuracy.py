@@ -13,7 +13,7 @@ from hushrec.evaluate import held_out_ranks, metrics_of_ranks
 from hushrec.models.baselines import BIAS_PENALTY
 from hushrec.models.cold import own_means
 from hushrec.models.predictor import Arrays, Predictor
-from hushrec.simulation.shard_parts import Seen, ShardPart
+from hushrec.simulation.shard_parts import Seen
 from hushrec.simulation.tasks import Candidates, same_for_all
 from hushrec.simulation.training_problem import AnyProblem
 
@@ -23,34 +23,40 @@ Metrics = dict[str, float]
 class Accuracy:
     """Measures the test accuracy of a run on shards, part by part, with the workers of `crew`.
 
-    `seen` has numbers and sums of ratings over all parts, such as the training ratings of each item. `among` holds the
-    candidate items for a model that ranks, and is None for a model that predicts ratings.
+    `seen` has counts and sums of the ratings of all parts. `among` holds the candidate items for a model that ranks,
+    and is None for a model that predicts ratings.
     """
 
     def __init__(self, crew: Crew, n_parts: int, seen: Seen, among: Candidates | None) -> None:
         self._crew, self._n_parts, self._seen, self._among = crew, n_parts, seen, among
 
     def measured(self, users: list[Any] | None, public: Arrays) -> tuple[Metrics, dict[str, Metrics]]:
-        """Return the test metrics of the model, and those of each non-personal model by name.
+        """Return the test metrics of the model, and the test metrics of each non-personal model by name.
 
-        `users` refers to the user vectors of each part; None if the protocol has none. `public` is the public table.
+        `users` has, for each part, a reference to its user vectors for the part's worker. It is None if the protocol
+        has no user vectors. `public` is the public table.
         """
         seen = self._seen._replace(by_person=np.empty(0, np.int64))
-        biases = None if self._among is not None else self.item_biases()
         own = [None] * self._n_parts if users is None else users
-        found = self._of_all(measure, self._crew.share(public), seen, self._among, biases, own=own)
-        combine = _errors if self._among is None else _ranks
+        combine: Callable[[list[Any]], Metrics]
+        if self._among is None:
+            found = self._of_all(sum_errors, self._crew.share(public), seen, self.item_biases(), own=own)
+            combine = _errors
+        else:
+            found = self._of_all(rank_items, self._crew.share(public), seen, self._among, own=own)
+            combine = _ranks
         named = {name: combine([one[name] for one in found]) for name in found[0]}
         return named.pop("model"), named
 
     def item_biases(self) -> FloatArray:
         """Return the item biases b_i that minimize Σ (r − b_u − b_i)² + λ (Σ b_u² + Σ b_i²), on the scale 1 to 5.
 
-        Here r is a training rating minus the mean of all, b_u is the bias of person u, and λ is `BIAS_PENALTY`. n_u and
-        n_i are the numbers of ratings of a person and of an item. The bias of a person follows from those of the items:
-        b_u = Σ_i (r − b_i) / (n_u + λ). Inserting this leaves a linear system for the items alone, with the left side
-        (n_i + λ) b_i − Σ_u Σ_j b_j / (n_u + λ), where u rated item i, and j are the items that u rated. The method of
-        conjugate gradients solves the system, and the parts compute its matrix-vector products.
+        Here r is a training rating minus the mean of all training ratings, b_u is the bias of person u, and λ is
+        `BIAS_PENALTY`. n_u and n_i are the numbers of ratings of a person and of an item. The bias of a person follows
+        from the item biases: b_u = Σ_i (r − b_i) / (n_u + λ). Inserting this leaves a linear system for the items
+        alone, with the left side (n_i + λ) b_i − Σ_u Σ_j b_j / (n_u + λ), where u runs over the people who rated item
+        i, and j over the items that u rated. The method of conjugate gradients solves the system, and the parts compute
+        its matrix-vector products.
         """
         n_items, weights = len(self._seen.by_item), self._seen.by_item + BIAS_PENALTY
 
@@ -100,7 +106,7 @@ def left_side(worker: Worker, biases: FloatArray) -> FloatArray:
 
 
 def _spread(problem: AnyProblem, values: FloatArray) -> FloatArray:
-    """Return, for each rating, the number that `own_sums` returns for the person who gave it."""
+    """Return, for each rating, the sum of `values` over its person's n ratings, divided by n + `BIAS_PENALTY`."""
     return np.repeat(own_sums(problem, values), problem.rated_counts)
 
 
@@ -113,23 +119,39 @@ def own_sums(problem: AnyProblem, values: FloatArray) -> FloatArray:
     return np.asarray(sums / (problem.rated_counts + BIAS_PENALTY))
 
 
-def measure(
-    worker: Worker, users: Any, public: Arrays, seen: Seen, among: Candidates | None, biases: FloatArray | None
-) -> dict[str, Any]:
-    """Return one part's contribution to the test metrics, by name: "model" and the non-personal models, such as "bias".
+def sum_errors(worker: Worker, users: Any, public: Arrays, seen: Seen, biases: FloatArray) -> dict[str, FloatArray]:
+    """Return Σ e², Σ |e| and the number of test errors e of one part, for "model" and each non-personal model.
 
-    `users` are this part's user vectors, or None if the protocol has none. `seen` has numbers and sums of ratings over
-    all parts. If the model predicts ratings, a contribution is Σ e², Σ |e| and the number of test errors e. Then
-    `biases` are the item biases of the bias model, and `among` is None. If the model ranks, a contribution is what
-    `held_out_ranks` returns: the ranks of the test items among the candidate items, `among`. Then `biases` is None.
+    `users` are this part's user vectors, or None if the protocol has none. `seen` has counts and sums of the ratings of
+    all parts, and `biases` are the item biases of the bias model. Errors are on the file's scale.
     """
-    part: ShardPart = worker.part
-    problem, (who, items, values, held) = worker.people.problem, part.read()
+    scale, problem, (who, all_items, values, held) = worker.part.scale, worker.people.problem, worker.part.read()
+    people, items, mean = who[held], all_items[held], seen.mean
+    with np.errstate(invalid="ignore", divide="ignore"):
+        user_means = scale.from_unit(own_means(problem.starts, problem.values))
+        item_means = seen.sums / seen.by_item
+    unit = float(scale.to_unit(mean))
+    own_biases = own_sums(problem, problem.values - unit - biases[problem.items])
+    guesses = {
+        "model": scale.from_unit(worker.people.predictor(users, public).predict(people, items)),
+        "global_mean": np.full(len(people), mean),
+        "user_mean": np.nan_to_num(user_means, nan=mean)[people],
+        "item_mean": np.nan_to_num(item_means, nan=mean)[items],
+        "bias": scale.from_unit(unit + own_biases[people] + biases[items]),
+    }
+    errors = {name: guess - values[held] for name, guess in guesses.items()}
+    return {name: np.array([e @ e, np.abs(e).sum(), len(e)]) for name, e in errors.items()}
+
+
+def rank_items(worker: Worker, users: Any, public: Arrays, seen: Seen, among: Candidates) -> dict[str, Any]:
+    """Return the ranks of one part's test items among the candidate items, for "model" and each non-personal model.
+
+    The ranks of a model are three arrays with an entry for each test item: how many other items that its person has not
+    rated score higher, how many tie, and how many there are. `users` are this part's user vectors, or None if the
+    protocol has none. `seen` has counts of the ratings of all parts.
+    """
+    problem, (who, items, _, held) = worker.people.problem, worker.part.read()
     predictor: Predictor = worker.people.predictor(users, public)
-    test = who[held], items[held]
-    if among is None:
-        assert biases is not None
-        return _rating_errors(part, problem, predictor, test, values[held], seen, biases)
     released = predictor.released_support()
     scorers = {
         "model": predictor.scores,
@@ -140,41 +162,9 @@ def measure(
         scorers["private_popularity"] = same_for_all(released)
     rated = among.ranks[problem.items]
     return {
-        name: held_out_ranks(among.scorer(score), test[0], among.ranks[test[1]], problem.starts, rated)
+        name: held_out_ranks(among.scorer(score), who[held], among.ranks[items[held]], problem.starts, rated)
         for name, score in scorers.items()
     }
-
-
-def _rating_errors(
-    part: ShardPart,
-    problem: AnyProblem,
-    predictor: Predictor,
-    test: tuple[IntArray, IntArray],
-    actual: FloatArray,
-    seen: Seen,
-    biases: FloatArray,
-) -> dict[str, FloatArray]:
-    """Return Σ e², Σ |e| and the number of test errors e of one part, for the model and each non-personal model.
-
-    `test` has users and items of the test ratings, and `actual` their values. Errors are on the file's scale.
-    """
-    assert part.scale is not None
-    users, items = test
-    mean = seen.mean
-    with np.errstate(invalid="ignore", divide="ignore"):
-        user_means = part.scale.from_unit(own_means(problem.starts, problem.values))
-        item_means = seen.sums / seen.by_item
-    unit = float(part.scale.to_unit(mean))
-    own_biases = own_sums(problem, problem.values - unit - biases[problem.items])
-    guesses = {
-        "model": part.scale.from_unit(predictor.predict(users, items)),
-        "global_mean": np.full(len(users), mean),
-        "user_mean": np.nan_to_num(user_means, nan=mean)[users],
-        "item_mean": np.nan_to_num(item_means, nan=mean)[items],
-        "bias": part.scale.from_unit(unit + own_biases[users] + biases[items]),
-    }
-    errors = {name: guess - actual for name, guess in guesses.items()}
-    return {name: np.array([e @ e, np.abs(e).sum(), len(e)]) for name, e in errors.items()}
 
 
 def _errors(parts: list[FloatArray]) -> dict[str, float]:

@@ -1,4 +1,7 @@
-"""Short summaries of a finished run, as one line and as an HTML table. They contain no ratings."""
+"""Short summaries of a finished run, as one line and as an HTML table. They contain no ratings.
+
+The HTML is made without Jinja2, which is an optional dependency.
+"""
 
 from html import escape
 from typing import Any

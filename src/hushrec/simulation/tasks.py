@@ -2,30 +2,47 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import ClassVar
+from functools import cached_property, partial
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from hushrec.arrays import BoolArray, FloatArray, IntArray
-from hushrec.data.ratings import Ratings, Scale
+from hushrec.arrays import BoolArray, FloatArray, IntArray, by_user
+from hushrec.data.ratings import Ratings
 from hushrec.data.splits import Split, everything, leave_one_out, random_split, validation_split
 from hushrec.errors import DataError, ParameterError
-from hushrec.evaluate import list_metrics, ranking_metrics, rating_metrics, shrink
+from hushrec.evaluate import held_out_ranks, is_chance, list_values, means, rating_metrics, shrink, values_of_ranks
 from hushrec.models.baselines import rating_baselines
 from hushrec.models.cold import own_means
 from hushrec.models.predictor import Predictor
-from hushrec.scale import HIGHEST, LOWEST
+from hushrec.scale import HIGHEST, LOWEST, Scale
 
-STRENGTH = 100.0  # weight of the person's own mean, in ratings (docs/decisions/0014-support-of-lists.md)
+STRENGTH = 100.0  # weight of a user's mean in `Profiles.list_scores` (docs/decisions/0014-support-of-lists.md)
 LIKED = 4.0  # the lowest rating that counts as liked, on the scale 1 to 5: the upper quarter of any scale
 
 Metrics = dict[str, float]
 Scorer = Callable[[IntArray], FloatArray]
 
 
+class Measured(NamedTuple):
+    """The metrics of one model on the test part, and what each person contributes to them.
+
+    `of_people` maps names of metrics to arrays with one number per person: for "rmse" the sum of the person's squared
+    errors, for any other metric its value for this person alone. There is no array for "mae". People for whom a metric
+    is not defined are left out.
+    """
+
+    metrics: Metrics
+    of_people: dict[str, FloatArray]
+
+    def within_chance(self, other: "Measured") -> list[str]:
+        """Return the names of the metrics in which a paired test over people finds no difference from `other`."""
+        shared = self.of_people.keys() & other.of_people.keys()
+        return sorted(name for name in shared if is_chance(self.of_people[name] - other.of_people[name]))
+
+
 class Candidates:
-    """The items that are ranked when a model is measured: those that have ratings, in the order of the catalogue."""
+    """The items that are ranked when a model is measured: all items that anybody rated, in the catalogue's order."""
 
     def __init__(self, ratings: Ratings) -> None:
         self.items = np.sort(ratings.rated_items)
@@ -33,7 +50,7 @@ class Candidates:
         self.ranks[self.items] = np.arange(len(self.items))
 
     def scorer(self, score: Scorer) -> Scorer:
-        """Return the function `score`, restricted to the columns of the candidate items."""
+        """Return a function like `score` whose result has columns for the candidate items only."""
         if len(self.items) == len(self.ranks):
             return score
         return lambda users: score(users)[:, self.items]
@@ -59,15 +76,26 @@ class Profiles:
         """The mean rating of every user, `(n_users,)`; NaN for a user without ratings."""
         return own_means(self.starts, self.values)
 
-    def scorer(self, predictor: Predictor) -> Scorer:
-        """Return a function from users to the scores that sort their lists of recommended items (`list_scores`)."""
-        return lambda users: list_scores(predictor, users, self.means, self.support)
+    def list_scores(self, predictor: Predictor, users: IntArray, strength: float = STRENGTH) -> FloatArray:
+        """Return the scores that sort the recommended items of each user in `users`, `(len(users), n_items)`.
 
+        Models with item vectors do not know how certain their predictions are, and their lists would fill up with items
+        that have only a few ratings. Their predictions, on the scale 1 to 5, are therefore shrunk (`evaluate.shrink`)
+        toward the user's mean rating, or toward 3 for a user without ratings. The mean has the weight of `strength`
+        ratings, and a prediction has the weight of the item's number of ratings. Nothing is shrunk if the model
+        estimates deviations, as `gp` does, or if `strength` is 0. For a model that ranks, `strength` must be 0. The
+        number of ratings per item is assumed to be public, like a shop's sales figures; no gradient protocol sends it
+        to devices.
+        """
+        scores = predictor.scores(users)
+        if strength == 0 or predictor.deviations(int(users[0])) is not None:
+            return scores
+        center = self.means[users]
+        return shrink(scores, np.where(np.isnan(center), (LOWEST + HIGHEST) / 2, center), self.support, strength)
 
-def by_user(users: IntArray, items: IntArray, n_users: int) -> tuple[IntArray, IntArray]:
-    """Return where each user's rows begin after sorting by user and item, `(n_users + 1,)`, and the sorting order."""
-    counts = np.bincount(users, minlength=n_users)
-    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), np.lexsort((items, users))
+    def scorer(self, predictor: Predictor, *, ranks: bool = False) -> Scorer:
+        """Return the function that maps users to their `list_scores`; if the model `ranks` items, nothing is shrunk."""
+        return partial(self.list_scores, predictor, strength=0.0 if ranks else STRENGTH)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,21 +113,14 @@ class _Task:
     def profiles(self) -> Profiles:
         return Profiles.of(*self.training(), self.ratings.n_users, self.ratings.n_items)
 
-    def list_metrics(self, predictor: Predictor) -> Metrics:
-        """Return precision, recall and NDCG of lists of 10 items for each user; empty for a ranking task.
-
-        The lists are sorted by `list_scores`, as those of `hushrec recommend` are.
-        """
-        return {}
-
 
 @dataclass(frozen=True, eq=False)
 class RatingTask(_Task):
-    """The task of predicting ratings, measured on a random fifth of all ratings, which is held out."""
+    """The task of predicting ratings, measured on the test part of `split`: usually a random fifth of all ratings."""
 
-    headline: ClassVar[str] = "rmse"
+    headline: ClassVar[str] = "rmse"  # the main metric
 
-    values: FloatArray = field(repr=False)  # of all rows, on the file's scale
+    values: FloatArray = field(repr=False)  # of all `ratings`, on the file's scale
     scale: Scale
 
     def validation(self, seed: int) -> "RatingTask":
@@ -107,12 +128,20 @@ class RatingTask(_Task):
         return replace(self, split=validation_split(self.split, seed))
 
     def metrics(self, predictor: Predictor) -> Metrics:
-        """Return RMSE and MAE on the test part, on the file's scale; predictions are not clipped."""
-        users, items, actual = self._test()
-        return rating_metrics(self.scale.from_unit(predictor.predict(users, items)), actual)
+        """Return RMSE and MAE of the model's predictions on the test part, on the file's scale."""
+        return self._errors(self._predict(predictor)).metrics
 
     def list_metrics(self, predictor: Predictor) -> Metrics:
+        """Return the mean precision, recall and NDCG of the users' lists of 10 items.
+
+        The lists are sorted by `Profiles.list_scores`, like the lists of `hushrec recommend`.
+        """
         return self.measure_lists(self.profiles.scorer(predictor))
+
+    def measured(self, predictor: Predictor) -> Measured:
+        """Return `metrics` and `list_metrics` together, and what each person contributes to them."""
+        errors, lists = self._errors(self._predict(predictor)), self._lists(self.profiles.scorer(predictor))
+        return Measured(errors.metrics | lists.metrics, errors.of_people | lists.of_people)
 
     def measure_lists(self, score: Scorer) -> Metrics:
         """Return precision, recall and NDCG at 10 of lists sorted by `score`; empty if no test item is liked.
@@ -120,33 +149,54 @@ class RatingTask(_Task):
         A test item is liked if its rating is in the upper quarter of the scale: at least 4 on the scale 1 to 5. Items
         of the catalogue without ratings are left out, so that results are comparable with those of other libraries.
         """
-        users, items, actual = self._test()
-        liked = is_liked(actual, self.scale)
-        starts, rows = by_user(users[liked], items[liked], self.ratings.n_users)
-        own, among = self.profiles, Candidates(self.ratings)
-        return list_metrics(
-            among.scorer(score), starts, among.ranks[items[liked][rows]], own.starts, among.ranks[own.items]
-        )
+        return self._lists(score).metrics
 
     def baselines(self) -> dict[str, Metrics]:
-        """Return the metrics on the same split of models that are not personal, by the model's name.
+        """Return the metrics of non-personal models on the same split, by the model's name."""
+        return {name: found.metrics for name, found in self.measured_baselines().items()}
 
-        They are those of `rating_baselines` and "popularity", lists of the items with the most training ratings. The
-        latter has list metrics only, and is left out if no test item is liked.
+    def measured_baselines(self) -> dict[str, Measured]:
+        """Return the metrics of non-personal models on the same split, and each person's contributions, by model name.
+
+        The models are those of `rating_baselines`, and "popularity": lists of the items with the most training ratings.
+        "popularity" has list metrics only, and is left out if no test item is liked.
         """
         ratings, rows = self.ratings, self.split.train
         fitted = rating_baselines(
             ratings.users[rows], ratings.items[rows], self.values[rows], ratings.n_users, ratings.n_items
         )
-        users, items, actual = self._test()
-        found = {name: rating_metrics(predict(users, items), actual) for name, predict in fitted.items()}
-        popular = self.measure_lists(same_for_all(self.profiles.support))
-        return found | ({"popularity": popular} if popular else {})
+        users, items, _ = self._test()
+        found = {name: self._errors(predict(users, items)) for name, predict in fitted.items()}
+        popular = self._lists(same_for_all(self.profiles.support))
+        return found | ({"popularity": popular} if popular.metrics else {})
 
-    def released_baselines(self, support: FloatArray | None) -> dict[str, Metrics]:
-        """Return the metrics of lists sorted by `support`, the noisy popularity that a run released; empty if None."""
-        lists = {} if support is None else self.measure_lists(same_for_all(support))
-        return {"private_popularity": lists} if lists else {}
+    def released_baselines(self, support: FloatArray | None) -> dict[str, Measured]:
+        """Return the metrics of lists of the most popular items by `support`, as baseline "private_popularity".
+
+        `support` has the noisy number of ratings of each item that a run released. If it is None, or if no test item is
+        liked, the result is empty.
+        """
+        lists = {} if support is None else {"private_popularity": self._lists(same_for_all(support))}
+        return {name: found for name, found in lists.items() if found.metrics}
+
+    def _predict(self, predictor: Predictor) -> FloatArray:
+        users, items, _ = self._test()
+        return self.scale.from_unit(predictor.predict(users, items))
+
+    def _errors(self, predicted: FloatArray) -> Measured:
+        users, _, actual = self._test()
+        squares = np.bincount(users, (predicted - actual) ** 2, self.ratings.n_users).astype(np.float64)
+        return Measured(rating_metrics(predicted, actual), {"rmse": squares})
+
+    def _lists(self, score: Scorer) -> Measured:
+        users, items, actual = self._test()
+        liked = is_liked(actual, self.scale)
+        starts, rows = by_user(users[liked], items[liked], self.ratings.n_users)
+        own, among = self.profiles, Candidates(self.ratings)
+        found = list_values(
+            among.scorer(score), starts, among.ranks[items[liked][rows]], own.starts, among.ranks[own.items]
+        )
+        return Measured(means(found), found)
 
     def _test(self) -> tuple[IntArray, IntArray, FloatArray]:
         rows = self.split.test
@@ -157,7 +207,7 @@ class RatingTask(_Task):
 class RankingTask(_Task):
     """The task of ranking one held-out item per user among all items with ratings except the user's training items."""
 
-    headline: ClassVar[str] = "auc"
+    headline: ClassVar[str] = "auc"  # the main metric
     scale: ClassVar[None] = None
 
     def validation(self, seed: int) -> "RankingTask":
@@ -166,52 +216,53 @@ class RankingTask(_Task):
 
     def metrics(self, predictor: Predictor) -> Metrics:
         """Return AUC, and hit rate, NDCG and recall at 10, with the test item ranked among all candidate items."""
+        return self.measured(predictor).metrics
+
+    def list_metrics(self, predictor: Predictor) -> Metrics:
+        """Return an empty dictionary: `metrics` has all metrics of a ranking task."""
+        return {}
+
+    def measured(self, predictor: Predictor) -> Measured:
+        """Return `metrics`, and what each person contributes to them."""
         return self._ranking(predictor.scores)
 
     def baselines(self) -> dict[str, Metrics]:
         """Return the metrics of ranking by popularity in the training part, and of a random order."""
+        return {name: found.metrics for name, found in self.measured_baselines().items()}
+
+    def measured_baselines(self) -> dict[str, Measured]:
+        """Return the metrics of baselines "popularity" and "random", and what each person contributes to them.
+
+        "popularity" ranks items by their number of training ratings, "random" in a random order.
+        """
         scores = {"popularity": self.profiles.support, "random": np.zeros(self.ratings.n_items)}
         return {name: self._ranking(same_for_all(own)) for name, own in scores.items()}
 
-    def released_baselines(self, support: FloatArray | None) -> dict[str, Metrics]:
-        """Return the metrics of ranking by `support`, the noisy popularity that a run released; empty if None."""
+    def released_baselines(self, support: FloatArray | None) -> dict[str, Measured]:
+        """Return the metrics of ranking by `support`, as baseline "private_popularity".
+
+        `support` has the noisy number of ratings of each item that a run released. If it is None, the result is empty.
+        """
         return {} if support is None else {"private_popularity": self._ranking(same_for_all(support))}
 
-    def _ranking(self, score: Scorer) -> Metrics:
+    def _ranking(self, score: Scorer) -> Measured:
         rows, own, among = self.split.test, self.profiles, Candidates(self.ratings)
         held_out = self.ratings.users[rows], among.ranks[self.ratings.items[rows]]
-        return ranking_metrics(among.scorer(score), *held_out, own.starts, among.ranks[own.items])
+        ranks = held_out_ranks(among.scorer(score), *held_out, own.starts, among.ranks[own.items])
+        found = values_of_ranks(*ranks)
+        return Measured(means(found), found)
 
 
 Task = RatingTask | RankingTask
 
 
-def list_scores(
-    predictor: Predictor, users: IntArray, own_means: FloatArray, support: FloatArray, strength: float = STRENGTH
-) -> FloatArray:
-    """Return the scores that sort the recommended items of each user in `users`, `(len(users), n_items)`.
-
-    Models with item vectors do not know how certain their predictions are, and their lists would fill up with items
-    that have only a few ratings. Their predictions, on the scale 1 to 5, are therefore shrunk (`evaluate.shrink`)
-    toward the user's mean rating in `own_means`, or toward 3 if that is NaN. The mean has the weight of `strength`
-    ratings. A prediction has the weight of the item's number of ratings, which `support` has for every item. Scores of
-    a model that has `deviations` (`gp`), and all scores if `strength` is 0, are not shrunk. The number of ratings per
-    item is assumed to be public, like a shop's sales figures; no gradient protocol sends it to devices.
-    """
-    scores = predictor.scores(users)
-    if strength == 0 or predictor.deviations(int(users[0])) is not None:
-        return scores
-    center = own_means[users]
-    return shrink(scores, np.where(np.isnan(center), (LOWEST + HIGHEST) / 2, center), support, strength)
-
-
 def is_liked(values: FloatArray, scale: Scale) -> BoolArray:
-    """Return whether each rating is in the upper quarter of its scale; rounding errors do not matter."""
+    """Return whether each rating is in the upper quarter of its scale, up to a rounding error."""
     return np.asarray(scale.to_unit(values) >= LIKED - 1e-9)
 
 
 def same_for_all(scores: FloatArray) -> Scorer:
-    """Return a function from users to scores that are the same for every user: `scores`, one per item."""
+    """Return a function from users to scores, `(len(users), n_items)`, that gives every user the same `scores`."""
     return lambda users: np.tile(scores, (len(users), 1))
 
 
@@ -245,7 +296,7 @@ def ranking_task(
 def without_values(ratings: Ratings, at_least: float | None = None) -> Ratings:
     """Return which user rated which item, without the values; ratings below `at_least` are left out.
 
-    Users and items keep their numbers, even those whose ratings are all left out.
+    Users and items keep their numbers, even if all their ratings are left out.
     """
     if ratings.values is None or ratings.scale is None:
         if at_least is not None:

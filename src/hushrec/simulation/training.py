@@ -5,18 +5,20 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from hushrec.data.frames import RatingTable, SparseMatrix
 from hushrec.data.ratings import Ratings
 from hushrec.data.sources import load as load_ratings
 from hushrec.engines import Remark
 from hushrec.errors import RunError
+from hushrec.json_values import from_json
 from hushrec.simulation.checkpoints import checkpoint_files, remove_checkpoints
-from hushrec.simulation.results import Result, from_json, load, load_final_model, save_final_model
+from hushrec.simulation.results import Result, load, load_final_model, save_final_model
 from hushrec.simulation.run import CHECKPOINT_EVERY, Keep, Progress, Run
 from hushrec.simulation.settings import Settings, default_model
 
 
 def train(
-    data: str | Path | Ratings,
+    data: str | Path | Ratings | RatingTable | SparseMatrix,
     *,
     data_dir: str | Path | None = None,
     compare: bool = True,
@@ -29,8 +31,8 @@ def train(
 ) -> Result:
     """Train on a data set's training part, measure on its test part, and return the result.
 
-    `data` is the name of a data set, a path or `Ratings`; `settings` are the arguments of `Settings`.
-    `hushrec.train` explains the other arguments.
+    `data` is a source of `hushrec.data.load`, or `Ratings`; `settings` are the arguments of `Settings`. `hushrec.train`
+    explains the other arguments.
     """
     started = time.perf_counter()
     Settings(**settings)  # raises before the data is read
@@ -73,7 +75,7 @@ def train_final(result: Result, *, remark: Remark | None = None) -> Result:
 def load_final(folder: str | Path, *, remark: Remark | None = None) -> Result:
     """Return a run folder's model trained on every rating; train it if necessary, and store it in the folder.
 
-    The result of an interrupted run is returned as it is.
+    For an interrupted run, return the result that the folder holds, without further training.
     """
     result, say = load(folder), remark or (lambda sentence: None)
     if result.record["interrupted"]:

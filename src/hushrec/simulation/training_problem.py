@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 
-from hushrec.arrays import BoolArray, FloatArray, IntArray
+from hushrec.arrays import BoolArray, FloatArray, IntArray, by_user
 from hushrec.errors import ParameterError
 from hushrec.protocols.configured import ConfiguredProtocol, Fleet, Spending
 
@@ -78,8 +78,8 @@ class TrainingProblem(Generic[ModelT, ProtocolT, TermsT]):
     def budget(self, rounds: int, losses: Mapping[str, FloatArray]) -> dict[str, Any]:
         """Return the entry "budget" of a run's record: what the first `rounds` rounds cost.
 
-        It has ε, δ, the unit (what ε protects, such as a whole profile), and what ε does not cover.
-        `losses` are the privacy losses that the engine measured (`Engine.losses`); each array has one number per user.
+        The entry has ε, δ, the unit (what ε protects, such as a whole profile), and what ε does not cover. `losses` are
+        the privacy losses that the engine measured (`Engine.losses`), as arrays with one number per user.
         """
         active = self.active_users
         measured = {name: values[active] for name, values in losses.items()}
@@ -103,20 +103,19 @@ def make_problem(
     seed: int = 0,
     **options: Any,
 ) -> TrainingProblem[ModelT, ProtocolT, Any]:
-    """Return the training problem: the ratings grouped by user, and the terms that follow from `options`."""
+    """Return the training problem: the ratings grouped by user, and the terms for these `options` of the run."""
     if len(users) == 0:
         raise ParameterError("ratings must hold at least one rating for training, got none. Give more data.")
-    order = np.lexsort((items, users))
-    counts = np.bincount(users, minlength=n_users)
+    starts, order = by_user(users, items, n_users)
     return TrainingProblem(
         n_users=n_users,
         n_items=n_items,
-        starts=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        starts=starts,
         items=items[order].astype(np.int64),
         values=values[order].astype(np.float64),
         model=model,
         protocols=protocols,
-        terms=settle_terms(counts, n_items, model, protocols, seed=seed, **options),
+        terms=settle_terms(np.diff(starts), n_items, model, protocols, seed=seed, **options),
         seed=seed,
     )
 
@@ -137,7 +136,7 @@ def settle_terms(
     """
     if len(protocols) not in (1, len(rated_counts)):
         raise ParameterError(
-            f"protocols must hold one entry for all users or one for each of the {len(rated_counts)}, got"
+            f"protocols must hold one entry for all users or one for each of the {len(rated_counts)} users, got"
             f" {len(protocols)}."
         )
     active = np.flatnonzero(_takes_part(rated_counts, n_items, model, protocols))
@@ -159,10 +158,5 @@ def active_protocols(protocols: Sequence[ProtocolT], active: IntArray) -> Sequen
 def _takes_part(rated_counts: IntArray, n_items: int, model: Any, protocols: Sequence[ConfiguredProtocol]) -> BoolArray:
     if len(protocols) == 1:
         return protocols[0].can_take_part(rated_counts, n_items, model)
-    groups: dict[ConfiguredProtocol, list[int]] = {}
-    for user, protocol in enumerate(protocols):
-        groups.setdefault(protocol, []).append(user)
-    takes_part = np.zeros(len(rated_counts), dtype=np.bool_)
-    for protocol, members in groups.items():
-        takes_part[members] = protocol.can_take_part(rated_counts[members], n_items, model)
-    return takes_part
+    each = zip(protocols, rated_counts, strict=True)
+    return np.array([protocol.can_take_part(count, n_items, model) for protocol, count in each])

@@ -1,4 +1,4 @@
-"""An attack on which items a person rated: popular items twice over, and any report of an item on top."""
+"""An attack that guesses which items a person has rated, from their popularity and from the person's reports."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from hushrec.audit.observation import Observation
 
 @dataclass(frozen=True)
 class TwicePopular:
-    """Adds the number of reports of an item to the log odds that anybody rated it."""
+    """Scores an item by the number of reports that name it, plus twice the log odds that anybody has rated it."""
 
     name: str = "twice popular"
     target: str = "existence"

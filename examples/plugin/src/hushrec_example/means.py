@@ -1,4 +1,4 @@
-"""Model `means` and what it predicts: everybody is predicted the mean of each item."""
+"""Model `means`, which predicts the mean rating of each item for everybody."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from hushrec.models.predictor import Arrays, Predictor, ProfilePredictions
 
 
 class Means:
-    """The model: it has no options."""
+    """The model, which has no options."""
 
     name = "means"
 
@@ -22,7 +22,7 @@ class Means:
 
 @dataclass(frozen=True, eq=False)
 class MeanPredictor(Predictor):
-    """The items' means, on the scale 1 to 5, for everybody."""
+    """The predictor of model `means`, from the mean rating of each item on the scale 1 to 5."""
 
     means: FloatArray = field(repr=False)
 

@@ -1,6 +1,6 @@
-"""A model: matrix factorization in which one rating pulls by at most one star, so that odd ratings matter less.
+"""A model: matrix factorization whose errors are clipped to one star, so that single odd ratings matter less.
 
-Its loss is Huber's: e²/2 up to |e| = 1, |e| − 1/2 beyond; the gradient is e cut to [−1, 1].
+Its loss is Huber's: e²/2 up to |e| = 1, |e| − 1/2 beyond; the gradient is e clipped to [−1, 1].
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from hushrec.options import Option
 
 ROBUST = ModelDeclaration(
     "robust",
-    "ratings, of which one pulls by at most a star",
+    "ratings, with errors clipped to one star",
     "rating",
     (
         Option("factors", int, "Numbers in each vector.", 8),
@@ -23,7 +23,7 @@ ROBUST = ModelDeclaration(
     ),
     "hushrec_example.model:RobustFactorization",
     spoken_by=("plain", "isgld"),
-    engines=("reference",),  # the others compute the gradients of the models that they know
+    engines=("reference",),  # other engines compute the gradients of hushrec's own models only
 )
 
 
@@ -34,5 +34,5 @@ class RobustFactorization(MatrixFactorization):
     name: ClassVar[str] = "robust"
 
     def errors(self, values: FloatArray, scores: FloatArray) -> FloatArray:
-        """Return r − u vᵀ, cut to one star."""
+        """Return r − u vᵀ, clipped to one star."""
         return np.clip(values - scores, -1, 1)

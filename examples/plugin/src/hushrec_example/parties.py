@@ -1,4 +1,4 @@
-"""Both sides of `one-rating`, what crosses between them, and what it costs.
+"""The device's and the server's side of `one-rating`, its messages, and what a report costs.
 
 A device draws one of its ratings, writes its distance from the middle of the scale, from −2 to 2, and a 1 into an empty
 table, and adds Laplace noise to every cell. Another profile changes at most two rows, by at most 2 + 1 each, so the
@@ -12,24 +12,27 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from hushrec.arrays import FloatArray
-from hushrec.budget.accountants import Accountant, prices
+from hushrec.budget.accountants import Accountant
 from hushrec.budget.ledger import Ledger
 from hushrec.errors import ParameterError, RemoteProtocolError
 from hushrec.messages import Address, Table, crosses
 from hushrec.models.predictor import Arrays
-from hushrec.protocols.configured import ConfiguredProtocol, Fleet, Spending
+from hushrec.protocols.configured import ConfiguredProtocol, Fleet, LedgerStatement, Spending
 from hushrec.protocols.parties import DeviceSide, Private, Report, RoundOver, ServerSide, State
-from hushrec.randomness import Purpose
 from hushrec_example.means import MeanPredictor
 
+UNIT = "one-rating"  # of the ledger; the entry point of `ProfileAccountant` has the same name
+PROTECTED = "one person's whole profile replaced by another"
+NOT_COVERED = ["that a device takes part, and when"]
 SENSITIVITY = 6.0
 MIDDLE = 3.0  # of the scale 1 to 5, on which every device works
+CHOICE, NOISE = 1000, 1001  # random streams: numbers from 1000 on are free for plug-ins
 
 
 @crosses("one-rating.question", largest=1_000)
 @dataclass(frozen=True)
 class Question:
-    """The server asks for a table."""
+    """The server's message that asks a device for its table."""
 
     n_items: int
 
@@ -45,7 +48,7 @@ class Tally:
 @crosses("one-rating.terms", largest=1_000)
 @dataclass(frozen=True)
 class Terms:
-    """What every device accepts: one round, and the size of the table."""
+    """The terms that every device accepts: one round, and the number of rows of the table."""
 
     n_items: int
     max_rounds: int = 1
@@ -56,21 +59,22 @@ class Terms:
 
 @dataclass(frozen=True)
 class Told:
-    """One table was sent."""
+    """The event that a device sent one table."""
 
-    unit: ClassVar[str] = "one-rating"
+    unit: ClassVar[str] = UNIT
     epsilon: float
 
 
-@prices
 @dataclass(slots=True)
 class ProfileAccountant(Accountant):
-    """Adds up the ε of every table: basic composition."""
+    """The total ε of all tables, by basic composition."""
 
-    unit: ClassVar[str] = "one-rating"
+    unit: ClassVar[str] = UNIT
+    tables: int = 0
     total: float = 0.0
 
     def compose(self, event: Any) -> None:
+        self.tables += 1
         self.total += event.epsilon
 
     def charged(self) -> float:
@@ -78,7 +82,7 @@ class ProfileAccountant(Accountant):
 
 
 class OneRatingDevice(DeviceSide):
-    """Sends one noisy table; without ratings, noise alone."""
+    """The device's side: sends one table with noise; without ratings, noise alone."""
 
     def __init__(self, epsilon: float, terms: Terms) -> None:
         self.epsilon, self.terms = epsilon, terms
@@ -86,15 +90,15 @@ class OneRatingDevice(DeviceSide):
     def n_items(self, state: State) -> int:
         return self.terms.n_items
 
-    def report(self, private: Private, address: Address, message: Any, draws: Any = None) -> Report:
+    def report(self, private: Private, address: Address, message: Any) -> Report:
         if not isinstance(message, Question) or message.n_items != self.terms.n_items:
-            raise RemoteProtocolError("the question must be of the terms that this device accepted.")
+            raise RemoteProtocolError("n_items of a message must be that of the accepted terms, but it differs.")
         table = np.zeros((self.terms.n_items, 2))
         if len(private.items):
-            draw = private.randomness.stream(Purpose.SELECTION, address.round_number).random(1)[0]
+            draw = private.randomness.stream(CHOICE, address.round_number).random(1)[0]
             chosen = int(draw * len(private.items))
             table[private.items[chosen]] = private.values[chosen] - MIDDLE, 1
-        uniform = private.randomness.stream(Purpose.RATING_NOISE, address.round_number).random(table.shape) - 0.5
+        uniform = private.randomness.stream(NOISE, address.round_number).random(table.shape) - 0.5
         noise = -np.sign(uniform) * np.log1p(-2 * np.abs(uniform)) * SENSITIVITY / self.epsilon
         return Report(Tally(table + noise), private.state, (Told(self.epsilon),))
 
@@ -103,7 +107,7 @@ class OneRatingDevice(DeviceSide):
 
 
 class OneRatingServer(ServerSide):
-    """Adds up the tables, and publishes a mean for every item."""
+    """The server's side: adds up the tables, and publishes a mean rating for every item."""
 
     phases = ("tally",)
 
@@ -129,7 +133,7 @@ class OneRatingServer(ServerSide):
 
     def check(self, address: Address, sender: Any, message: Any) -> None:
         if not isinstance(message, Tally) or message.numbers.shape != self._sums.shape:
-            raise RemoteProtocolError("a report must be a table of one row per item.", status_hint=422)
+            raise RemoteProtocolError("a report must be a table with one row of 2 numbers for each item.")
 
     def close(self, address: Address, reports: Any) -> Any:
         self._sums = sum((tally.numbers for _, tally in reports), start=np.zeros_like(self._sums))
@@ -138,7 +142,7 @@ class OneRatingServer(ServerSide):
 
 @dataclass(frozen=True)
 class OneRating(ConfiguredProtocol):
-    """The protocol at one budget."""
+    """The protocol with its only option, ε."""
 
     name: ClassVar[str] = "one-rating"
     phases: ClassVar[tuple[str, ...]] = ("tally",)
@@ -156,11 +160,11 @@ class OneRating(ConfiguredProtocol):
 
     def statement(self, spending: Spending) -> dict[str, Any]:
         return {
-            "unit": "one person's whole profile replaced by another, over the whole run",
+            "unit": f"{PROTECTED}, over the whole run",
             "epsilon": self.epsilon * spending.rounds,
             "delta": 0.0,
             "rounds": spending.rounds,
-            "not_covered": ["that a device takes part, and when"],
+            "not_covered": NOT_COVERED,
         }
 
     @classmethod
@@ -173,11 +177,21 @@ class OneRating(ConfiguredProtocol):
     def make_server(self, terms: Terms, model: Any, seed: int) -> OneRatingServer:
         return OneRatingServer(terms)
 
-    def make_ledger(self, terms: Terms) -> Ledger:
-        return Ledger(**{"one-rating": self.epsilon * terms.max_rounds})
+    def joining_costs(self, terms: Terms) -> dict[str, float]:
+        return {UNIT: self.epsilon * terms.max_rounds}
 
-    def ledger_statement(self, ledger: Ledger) -> dict[str, Any]:
-        return {"spent": ledger["one-rating"].charged()}
+    def limits_at(self, epsilon: float) -> dict[str, float]:
+        return {UNIT: epsilon}
+
+    def ledger_statement(self, ledger: Ledger) -> LedgerStatement:
+        spent = ledger[UNIT]
+        return LedgerStatement(
+            unit=f"{PROTECTED}, over all runs so far",
+            spent=spent.charged(),
+            limit=ledger.limit(UNIT),
+            rounds=spent.tables,
+            not_covered=NOT_COVERED,
+        )
 
     def make_predictor(self, problem: Any, public: Arrays, private: Mapping[int, State]) -> MeanPredictor:
         return MeanPredictor(public["means"])

@@ -1,4 +1,4 @@
-"""The declaration of a protocol and of the model it speaks. `hushrec --help` imports this: nothing heavy here."""
+"""The declarations of a protocol and of its model. `hushrec --help` imports them: nothing heavy is imported here."""
 
 from hushrec.models import ModelDeclaration
 from hushrec.options import Option
@@ -14,6 +14,7 @@ ONE_RATING = Protocol(
     options=(Option("epsilon", float, "Budget of one person's whole profile.", 4.0),),
     models=("means",),
     implementation="hushrec_example.parties:OneRating",
+    messages="hushrec_example.parties",
     wording=Wording(
         label=lambda budget: f"one-rating ε={budget['epsilon']:g}",
         protects=lambda budget: f"whole profile: ε {budget['epsilon']:g}",

@@ -1,4 +1,4 @@
-"""A data source: two camps of people, each of which likes the items that the other does not."""
+"""A data source: made-up ratings of two camps of people, each of which likes the items that the other dislikes."""
 
 import numpy as np
 

@@ -1,7 +1,8 @@
 """The attacks of an honest-but-curious server. Each attack is one small class that sees only an `Observation`.
 
 A new attack declares its name, its target and the claim that it tests, and returns a guess for every victim. `judge`
-scores the guesses. A test checks that these modules import only messages, public formulas and each other.
+scores the guesses. A test checks that these modules import no clients, training problems, engines, rating data or
+`Truth`.
 """
 
 from typing import ClassVar, Protocol, runtime_checkable
@@ -18,7 +19,7 @@ class Attack(Protocol):
 
     - existence (which items are rated): a score per item, higher for items that are more likely rated
     - value: a rating per item
-    - model: a vector parallel to the person's user vector
+    - model: a vector parallel to the person's user vector; under `fm`, to (1, u) with the taste u
     - metadata: one number that increases with the guessed quantity, such as the number of ratings
 
     Attacks on attributes and linkage attacks are scored in other ways, and have other methods than `guess`.
@@ -44,10 +45,12 @@ class Attack(Protocol):
 
 
 class OnRuns:
-    """The base class of attacks that apply only to some models and protocols; by default, an attack applies to all."""
+    """The base class of attacks that apply only to some models and protocols; by default, an attack applies to all.
+
+    `selects` says which protocols: True for those that select the reported items at random, False for the others.
+    """
 
     models: ClassVar[tuple[str, ...]] = ()  # the models that the attack applies to; empty for all
-    # True: the attack needs a protocol that selects the reported items at random. False: it needs one that does not.
     selects: ClassVar[bool | None] = None  # None: the attack applies to every protocol
 
     def applies_to(self, observation: Observation) -> bool:

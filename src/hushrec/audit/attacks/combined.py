@@ -1,6 +1,7 @@
-"""Attacks on existence (which items are rated) that extend another such attack.
+"""Attacks on existence (which items are rated) that change the scores of another attack on existence, their base.
 
-They add a prior for each item to the other attack's scores, or keep only its scores of items never reported.
+Some add a prior for each item to the base's scores. Others keep only the scores of items that the victim never
+reported.
 """
 
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ class WithPopularity:
 
     base: Attack
     target: ClassVar[str] = "existence"
-    added: ClassVar[str] = " + popularity"  # to the name of the other attack
+    added: ClassVar[str] = " + popularity"  # the name of this attack is the name of `base` followed by this
 
     @property
     def name(self) -> str:
@@ -39,13 +40,10 @@ class WithPopularity:
 
 @dataclass(frozen=True)
 class LikeMinded(WithPopularity):
-    """An attack like `WithPopularity`, with the popularity of items among people who are similar to the victim."""
+    """An attack that adds another attack's scores to the log odds of item popularity among people like the victim."""
 
     added: ClassVar[str] = " + like-minded people"
-
-    @property
-    def claim(self) -> str:
-        return "the paper's existence privacy"
+    claim = "the paper's existence privacy"
 
     def applies_to(self, observation: Observation) -> bool:
         return self.base.applies_to(observation) and len(observation.sample) > 1
@@ -58,13 +56,10 @@ class LikeMinded(WithPopularity):
 
 @dataclass(frozen=True)
 class NeverReported(WithPopularity):
-    """Another attack, scored only on the items that the victim never reported; other items have the score NaN."""
+    """An attack that keeps another attack's scores of items that the victim never reported; other items get NaN."""
 
     added: ClassVar[str] = ", items never reported"
-
-    @property
-    def claim(self) -> str:
-        return "a rating that was never reported is known by guessing alone"
+    claim = "a rating that was never reported is known by guessing alone"
 
     def applies_to(self, observation: Observation) -> bool:
         return observation.protocol.selection is not None and self.base.applies_to(observation)
@@ -86,7 +81,7 @@ EXISTENCE: tuple[Attack, ...] = (
     *(attack for base in _OTHERS for attack in (base, WithPopularity(base))),
     _STEPS,
     LikeMinded(_STEPS),
-    existence.OppositeDirections("opposite directions, one upload", last_only=True),
+    existence.OppositeDirections("opposite directions, one report", last_only=True),
     _SIGNS,
     WithPopularity(_SIGNS),
     LikeMinded(_SIGNS),

@@ -1,7 +1,6 @@
 """Attacks that recover which items a person has rated (target "existence")."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from scipy.special import log_ndtr
@@ -20,9 +19,9 @@ SURE = 5.0  # largest evidence, in nats, of one report of an item, because direc
 
 
 class Existence(OnRuns):
-    """The base class of attacks on existence."""
+    """The base class of attacks on existence, that is, on which items a person has rated."""
 
-    target: ClassVar[str] = "existence"
+    target = "existence"
 
 
 class OfErrors(Existence):
@@ -32,26 +31,24 @@ class OfErrors(Existence):
     selects = True
 
 
-@dataclass(frozen=True)
 class Popularity(Existence):
     """The baseline of all other attacks: it scores items by their popularity, without using any message."""
 
-    name: str = "popularity"
-    claim: str = "none: known without any message"
+    name = "popularity"
+    claim = "none: known without any message"
 
     def guess(self, observation: Observation) -> FloatArray:
         return np.tile(observation.popularity_odds, (observation.n_victims, 1))
 
 
-@dataclass(frozen=True)
 class SelectionAverage(Existence):
     """An attack that scores an item by the number of rounds in which it is reported.
 
     If devices select items at random, the score is the log-likelihood ratio of "rated" to "unrated" for this number.
     """
 
-    name: str = "selection average"
-    claim: str = "selections of all rounds cost at most epsilon_p, profile level"
+    name = "selection average"
+    claim = "selections of all rounds cost at most epsilon_p, profile level"
 
     def guess(self, observation: Observation) -> FloatArray:
         counts, selection = observation.selection_counts, observation.protocol.selection
@@ -62,17 +59,18 @@ class SelectionAverage(Existence):
             h = likeliest_count(row, observation.n_rounds, selection, observation.terms)
             found = probabilities_for(h, selection, observation.terms)
             assert found is not None
-            chances = found.prob_randomize, found.prob_send_zero, found.prob_send_one
-            rows.append(log_ratio(row, observation.n_rounds, *chances))
+            rows.append(log_ratio(row, observation.n_rounds, found))
         return np.array(rows)
 
 
-@dataclass(frozen=True)
 class ErrorSize(OfErrors):
-    """An attack that scores an item by its largest amplitude: only real errors can exceed the fake errors' bound α."""
+    """An attack that scores an item by its largest |error|: fake errors have an upper bound α, real errors have none.
 
-    name: str = "error size"
-    claim: str = "Theorem 3: fakes pass for real errors"
+    Errors are known up to a factor, so each is divided by a typical |error| of its report.
+    """
+
+    name = "error size"
+    claim = "Theorem 3: fakes pass for real errors"
 
     def guess(self, observation: Observation) -> FloatArray:
         sizes = np.zeros((observation.n_victims, observation.terms.n_items))
@@ -83,12 +81,15 @@ class ErrorSize(OfErrors):
         return np.where(observation.selection_counts > 0, SHARPNESS * np.log(sizes + 1e-3), 0.0)
 
 
-@dataclass(frozen=True)
 class ErrorLikelihood(OfErrors):
-    """An attack that adds up ln(density of real errors / density of fake errors) over rounds (see `error_laws`)."""
+    """An attack that scores an item by how much better real errors explain its errors than fake ones do.
 
-    name: str = "error likelihood"
-    claim: str = "Theorem 3: fakes pass for real errors"
+    The score is the sum over reports of ln(density of real errors / density of fake errors) at the error of the item
+    (see `audit.error_laws`).
+    """
+
+    name = "error likelihood"
+    claim = "Theorem 3: fakes pass for real errors"
 
     def guess(self, observation: Observation) -> FloatArray:
         scores = np.zeros((observation.n_victims, observation.terms.n_items))
@@ -98,17 +99,17 @@ class ErrorLikelihood(OfErrors):
         return scores
 
 
-@dataclass(frozen=True)
 class AveragedErrors(OfErrors):
     """An attack for strong noise: it averages an item's amplitudes over all rounds.
 
-    An amplitude is the gradient's component along the direction of the user vector, estimated once from many reports.
-    Real errors have a mean that remains in the average, while noise and fake errors average out. For an average a of
-    variance s², the score is a²/(2s²) − 1. The 1 is subtracted because noise alone makes a²/(2s²) positive.
+    An amplitude is the component of an item's gradient along the direction of the user vector. This direction is
+    estimated once from many reports. The errors of a rated item have a mean that remains in the average, while noise
+    and fake errors average out. For an average a of variance s², the score is a²/(2s²) − 1. The 1 is subtracted because
+    noise alone makes a²/(2s²) positive.
     """
 
-    name: str = "averaged errors"
-    claim: str = "Theorem 3: fakes pass for real errors, over all rounds"
+    name = "averaged errors"
+    claim = "Theorem 3: fakes pass for real errors, over all rounds"
 
     def guess(self, observation: Observation) -> FloatArray:
         total = np.zeros((observation.n_victims, observation.terms.n_items))
@@ -125,27 +126,28 @@ class AveragedErrors(OfErrors):
         return np.asarray(np.where(weight > 0, total**2 / np.maximum(weight, 1e-300) / 2 - UNEXPLAINED, 0.0))
 
 
-@dataclass(frozen=True)
 class ConsistentRatings(OfErrors):
-    """An attack that checks whether an item's errors imply the same rating in every round, as real errors do."""
+    """An attack that scores an item by the evidence that its errors imply the same rating in every round.
 
-    name: str = "consistent ratings"
-    claim: str = "Theorem 3: fakes pass for real errors, over all rounds"
+    Real errors do, fake errors do not.
+    """
+
+    name = "consistent ratings"
+    claim = "Theorem 3: fakes pass for real errors, over all rounds"
 
     def guess(self, observation: Observation) -> FloatArray:
         return np.array([one.log_odds for one in observation.recovered])
 
 
-@dataclass(frozen=True)
 class StepsOfTheVector(OfErrors):
-    """An attack like `ConsistentRatings` that also scores items never reported.
+    """An attack that scores reported items as `ConsistentRatings` does, and also scores items never reported.
 
     A device learns from all its ratings, so the changes of its user vector between rounds also reveal ratings that it
     never reports (see `audit.own_steps`).
     """
 
-    name: str = "consistent ratings and steps"
-    claim: str = "a rating that is not reported leaves no trace"
+    name = "consistent ratings and steps"
+    claim = "a rating that is not reported leaves no trace"
 
     def guess(self, observation: Observation) -> FloatArray:
         chances = np.clip(observation.popularity, 1e-3, 0.9)
@@ -158,7 +160,8 @@ class StepsOfTheVector(OfErrors):
 class OppositeDirections(Existence):
     """An attack on model `bpr`, whose gradients point along the user vector for rated items, otherwise against it.
 
-    The direction of the user vector is taken from the reports (`audit.rank_one`); `Trace` fixes its sign.
+    An item's score is the evidence that its gradient points along the user vector. The direction of this vector is
+    estimated from the reports (`audit.rank_one`), and `Trace` chooses its sign.
     """
 
     models = ("bpr",)
@@ -175,9 +178,8 @@ class OppositeDirections(Existence):
         return scores
 
 
-@dataclass(frozen=True)
 class PartnersOfPairs(Existence):
-    """An attack like `OppositeDirections` that also scores items never reported.
+    """An attack that scores reported items as `OppositeDirections` does, and also scores items never reported.
 
     Model `bpr` learns from pairs of a rated and an unrated item. The gradient of the unrated item reveals the score
     that the model gives to the rated item, and thus which item it may be, even if it is never reported (see
@@ -186,8 +188,8 @@ class PartnersOfPairs(Existence):
 
     models = ("bpr",)
     selects = True
-    name: str = "partners of pairs"
-    claim: str = "a rating that is not reported leaves no trace"
+    name = "partners of pairs"
+    claim = "a rating that is not reported leaves no trace"
 
     def guess(self, observation: Observation) -> FloatArray:
         signs, reported = observation.guessed_by(OppositeDirections()), observation.selection_counts > 0

@@ -1,7 +1,6 @@
 """Linkage attacks: do two anonymous messages come from the same person?"""
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,13 +14,12 @@ MOVED = 0.003  # standard deviation of a direction's components between two roun
 STRANGERS = 0.06  # standard deviation of a direction's components between two people
 
 
-@dataclass(frozen=True)
 class LinkRounds:
-    """An attack that links reports of two consecutive rounds, by their items and the directions of user vectors."""
+    """An attack that links the last two reports of each person, by their items and the directions of user vectors."""
 
-    name: str = "linkage of rounds"
-    target: str = "metadata"
-    claim: str = "none: messages carry names; the finding says how well anonymous messages could be linked"
+    name = "linkage of rounds"
+    target = "metadata"
+    claim = "none: messages carry names; the finding says how well anonymous messages could be linked"
 
     def applies_to(self, observation: Observation) -> bool:
         return observation.n_victims > 1 and all(len(trace.parts) > 1 for trace in observation.traces)
@@ -29,14 +27,13 @@ class LinkRounds:
     def scores(self, observation: Observation) -> FloatArray:
         """Return the evidence that two reports come from the same person, `(n_victims, n_victims)`.
 
-        A row is a person's last report, and a column is a person's last report but one. An entry is a log-likelihood
+        A row is a person's last report, and a column is a person's second-to-last report. An entry is a log-likelihood
         ratio.
         """
         later, earlier = ([trace.parts[-back] for trace in observation.traces] for back in (1, 2))
         return np.array([[_same_direction(a, b) + _same_bits(a, b, observation) for b in earlier] for a in later])
 
 
-@dataclass(frozen=True)
 class LinkEnrolments:
     """An attack that recognizes a person who enrols again with new keys and new permanent bits, by the rated items.
 
@@ -48,15 +45,15 @@ class LinkEnrolments:
     The attack compares neither user vectors nor permanent bits, so it can also link runs of different models.
     """
 
-    name: str = "linkage after re-enrolment"
-    target: str = "metadata"
-    claim: str = "none: new bits cost the budget again; that nobody can link the two enrolments is not claimed"
+    name = "linkage after re-enrolment"
+    target = "metadata"
+    claim = "none: new bits cost the budget again; that nobody can link the two enrolments is not claimed"
 
     def scores(self, before: Observation, after: Observation) -> FloatArray:
         """Return the log-likelihood ratio that two devices have the same owner, `(n_victims, n_victims)`.
 
         A row is a device of `after`, the observation of the second enrolment. A column is a device of `before`, the
-        observation of the first.
+        observation of the first enrolment.
         """
         odds = before.popularity_odds
         known = [_evidence(seen) for seen in (after, before)]
@@ -67,9 +64,10 @@ class LinkEnrolments:
 
 
 def _evidence(observation: Observation) -> FloatArray:
-    """Return the evidence (log-likelihood ratio) that each item is rated, from an attack that suits the model.
+    """Return the evidence (log-likelihood ratio) that each item is rated by each victim, `(n_victims, n_items)`.
 
-    If no attack applies, the protocol has no selection: exactly the reported items are then taken as rated.
+    It comes from the attack `ErrorSize` or `OppositeDirections`, whichever applies to the protocol and model. If
+    neither does, the protocol does not select items at random, and exactly the reported items count as rated.
     """
     for attack in (ErrorSize(), OppositeDirections()):
         if attack.applies_to(observation):

@@ -1,7 +1,5 @@
 """Attacks that recover how many items a person has rated (target "metadata")."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from hushrec.arrays import FloatArray
@@ -10,17 +8,16 @@ from hushrec.audit.observation import Observation
 from hushrec.audit.selection import likeliest_count
 
 
-@dataclass(frozen=True)
 class CountFromSelections(OnRuns):
     """An attack that guesses the number of ratings from how often each item is reported.
 
     With random selection, the guess is the number of ratings under which these frequencies are most likely. Otherwise
-    it is the number of items that are in every report.
+    it is the number of items that are reported in every round.
     """
 
-    name: str = "count from selections"
-    target: str = "metadata"
-    claim: str = "none; with a profile cap, the number of ratings is covered by epsilon_p"
+    name = "count from selections"
+    target = "metadata"
+    claim = "none; with a profile cap, the number of ratings is covered by epsilon_p"
 
     def guess(self, observation: Observation) -> FloatArray:
         counts, selection = observation.selection_counts, observation.protocol.selection
@@ -30,21 +27,19 @@ class CountFromSelections(OnRuns):
         return np.array(found, dtype=np.float64)
 
 
-@dataclass(frozen=True)
 class CountFromValues(OnRuns):
     """An attack that counts the items that gradient values reveal as rated (log odds above 3)."""
 
     models = ("mf",)
     selects = True
-    name: str = "count from values"
-    target: str = "metadata"
-    claim: str = "none: gradient values are not covered"
+    name = "count from values"
+    target = "metadata"
+    claim = "none: gradient values are not covered"
 
     def guess(self, observation: Observation) -> FloatArray:
         return np.array([float(np.count_nonzero(one.log_odds > 3)) for one in observation.recovered])
 
 
-@dataclass(frozen=True)
 class FinishTiming:
     """An attack that uses the time a device needs for a report, which increases with the number of ratings.
 
@@ -54,9 +49,9 @@ class FinishTiming:
     between rounds.
     """
 
-    name: str = "timing of finish"
-    target: str = "metadata"
-    claim: str = "none: when a device answers is not covered"
+    name = "timing of finish"
+    target = "metadata"
+    claim = "none: when a device reports is not covered"
 
     def applies_to(self, observation: Observation) -> bool:
         return observation.finish_seconds is not None

@@ -1,7 +1,5 @@
 """Attribute inference: guess gender, age and occupation from reports, trained on people with known attributes."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from hushrec.arrays import FloatArray
@@ -11,7 +9,6 @@ from hushrec.audit.sample import Table
 WEIGHT_OF_PULLS = 0.3  # the choice of items says more about a person than the ratings
 
 
-@dataclass(frozen=True)
 class PersonFromReports:
     """An attack that guesses attributes (gender, age, occupation) of people from their last reports.
 
@@ -19,14 +16,15 @@ class PersonFromReports:
     with known attributes by kernel ridge regression.
     """
 
-    name: str = "a few uploads"
-    target: str = "person"
-    claim: str = "none: what ratings say of their owner is not covered"
+    name = "a few reports"
+    target = "person"
+    claim = "none: what ratings say of their owner is not covered"
 
     def kernel(self, observation: Observation) -> FloatArray:
         """Return the similarity of all pairs of people of the sample, by which items they rated and how.
 
-        The sample is the people whose attributes are guessed or known; the shape is `(n_sample, n_sample)`.
+        The shape is `(n_sample, n_sample)`. The sample has the people whose attributes are guessed, and the people with
+        known attributes.
         """
         seen = observation.sample_estimates
         length = np.sqrt(seen.rated.sum(axis=1, keepdims=True)) + np.float32(1e-9)

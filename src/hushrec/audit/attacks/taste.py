@@ -10,13 +10,12 @@ from hushrec.audit.observation import Observation
 from hushrec.audit.rank_one import stacked_direction
 
 
-@dataclass(frozen=True)
 class PublicTaste(OnRuns):
-    """The baseline of the other attacks: it guesses the direction of an average person, without using any report."""
+    """The baseline of the other attacks: without any report, it guesses the direction of an average user vector."""
 
-    name: str = "public item vectors"
-    target: str = "model"
-    claim: str = "none: known without any report"
+    name = "public item vectors"
+    target = "model"
+    claim = "none: known without any report"
 
     def guess(self, observation: Observation) -> FloatArray:
         return np.tile(observation.public_direction, (observation.n_victims, 1))
@@ -26,7 +25,7 @@ class PublicTaste(OnRuns):
 class RankOne(OnRuns):
     """Recover the direction of a person's user vector from the last `n_reports` reports (`audit.rank_one`)."""
 
-    name: str = "rank one, one upload"
+    name: str = "rank one, one report"
     n_reports: int = 1
     target: str = "model"
     claim: str = "the user vector stays on the device"
@@ -37,19 +36,18 @@ class RankOne(OnRuns):
         return np.array([stacked_direction(parts) if parts else nothing for parts in seen])
 
 
-@dataclass(frozen=True)
 class PooledRankOne(OnRuns):
     """Recover the direction of a person's user vector from all their reports of the second half of the rounds.
 
     The user vector moves little in these rounds.
     """
 
-    name: str = "rank one, later half pooled"
-    target: str = "model"
-    claim: str = "the user vector stays on the device"
+    name = "rank one, later half pooled"
+    target = "model"
+    claim = "the user vector stays on the device"
 
     def guess(self, observation: Observation) -> FloatArray:
         return observation.pooled_directions
 
 
-MODEL: tuple[Attack, ...] = (PublicTaste(), RankOne(), RankOne("rank one, ten uploads", 10), PooledRankOne())
+MODEL: tuple[Attack, ...] = (PublicTaste(), RankOne(), RankOne("rank one, ten reports", 10), PooledRankOne())

@@ -1,7 +1,5 @@
 """Attacks that recover the values of a person's ratings (target "value")."""
 
-from dataclasses import dataclass
-
 import numpy as np
 from scipy.special import softmax
 
@@ -16,14 +14,16 @@ from hushrec.protocols.gradient.protocols import GradientProtocol
 from hushrec.scale import HIGHEST, LOWEST
 
 
-@dataclass(frozen=True)
 class OneReport(OnRuns):
-    """An attack that recovers ratings from the last report alone, by estimating the norm of the user vector."""
+    """An attack that recovers ratings from the last report alone.
+
+    The gradients reveal errors times the norm of the user vector. The attack estimates this norm.
+    """
 
     models = ("mf",)
-    name: str = "one upload"
-    target: str = "value"
-    claim: str = "a rating's value stays on the device"
+    name = "one report"
+    target = "value"
+    claim = "a rating's value stays on the device"
 
     def guess(self, observation: Observation) -> FloatArray:
         ratings = np.full((observation.n_victims, observation.terms.n_items), np.nan)
@@ -34,15 +34,17 @@ class OneReport(OnRuns):
         return ratings
 
 
-@dataclass(frozen=True)
 class AllReports(OnRuns):
-    """An attack on protocols that report every rated item: two consecutive reports give the norm of the user vector."""
+    """An attack that recovers ratings under protocols that report every rated item.
+
+    The gradients reveal errors times the norm of the user vector. Two consecutive reports reveal this norm.
+    """
 
     models = ("mf",)
     selects = False
-    name: str = "two consecutive uploads"
-    target: str = "value"
-    claim: str = "a rating's value stays on the device"
+    name = "two consecutive reports"
+    target = "value"
+    claim = "a rating's value stays on the device"
 
     def guess(self, observation: Observation) -> FloatArray:
         ratings = np.array([one.ratings for one in observation.recovered])
@@ -50,7 +52,6 @@ class AllReports(OnRuns):
         return ratings if epsilon is None else likeliest_ratings(ratings, epsilon, observation.levels)
 
 
-@dataclass(frozen=True)
 class GridRatings(AllReports):
     """An attack on protocols with random selection: for each item it returns the level that fits all its reports best.
 
@@ -58,17 +59,16 @@ class GridRatings(AllReports):
     """
 
     selects = True
-    name: str = "consistent ratings"
+    name = "consistent ratings"
 
 
-@dataclass(frozen=True)
 class GuessedByTaste(GridRatings):
     """An attack like `GridRatings` that also guesses ratings of items never reported.
 
     It recovers the user vector from the reports, and guesses the ratings that this vector predicts.
     """
 
-    name: str = "consistent ratings, the rest by taste"
+    name = "consistent ratings, the rest by taste"
 
     def guess(self, observation: Observation) -> FloatArray:
         known = super().guess(observation)

@@ -13,8 +13,8 @@ from hushrec.audit.masked.collusion import attack_tables
 from hushrec.audit.masked.people import attack_people
 from hushrec.audit.masked.poisoning import attack_integrity
 from hushrec.audit.masked.sums import watch
-from hushrec.audit.masked.watched import Watched, label_of, owners
-from hushrec.audit.run import Audit, Column, Outcome, Progress, attack_columns, describe, silent
+from hushrec.audit.masked.watched import Watched, label_of
+from hushrec.audit.run import Audit, Column, Outcome, Progress, attack_columns, silent
 from hushrec.data.ratings import Ratings
 from hushrec.simulation.run import task_problem
 from hushrec.simulation.settings import Settings
@@ -37,9 +37,10 @@ STEPS: tuple[tuple[str, Callable[[Watched], list[Finding]]], ...] = (
 
 
 def attack_masked(column: Column, progress: Progress = silent) -> Outcome:
-    """Train with one budget and attack the run; return the findings, and a dictionary about the run for the record.
+    """Train with one budget and attack the run; return the findings, and the run's entries in the audit's record.
 
-    The dictionary holds the budget, contradicted claims, test metrics and baselines, and numbers of rare items.
+    The entries are the budget, contradicted claims, test metrics and baselines, the number of items with a single
+    rater, and the fraction of people who are the single rater of an item.
     """
     ratings, settings, n_victims, people, clock = column
     label, steps = label_of(settings), len(STEPS) + 1
@@ -59,10 +60,9 @@ def attack_masked(column: Column, progress: Progress = silent) -> Outcome:
 
 
 def _about(run: Watched) -> dict[str, Any]:
-    """Return the budget, the number of items with a single rater, and the fraction of people who rated such an item."""
     problem = run.problem
     raters = np.bincount(problem.items, minlength=problem.n_items)
-    exposed = np.unique(owners(problem)[raters[problem.items] == 1])
+    exposed = np.unique(problem.rating_users[raters[problem.items] == 1])
     people = int((problem.rated_counts > 0).sum())
     return {
         "budget": {name: run.budget[name] for name in ("epsilon", "delta", "item_level", "mu", "rounds")},
@@ -78,15 +78,14 @@ def masked_settings(model: str | None, epsilon: float | None, seed: int) -> list
 
 
 def audit_masked(ratings: Ratings, settings: list[Settings], **arguments: Any) -> Audit:
-    """Attack `masked` with every budget of `settings`; `arguments` are the keyword arguments of `attack_columns`."""
+    """Attack one run for each of `settings`, which differ in their budget, and return all findings.
+
+    `arguments` are the keyword arguments of `attack_columns`.
+    """
     first = settings[0]
     counts = task_problem(first.make_task(ratings), first).rated_counts
     n_people = int((counts >= FEWEST_RATINGS).sum())
-    n_victims, outcomes = attack_columns(attack_masked, ratings, settings, n_people, **arguments)
-    columns = {label_of(chosen): chosen for chosen in settings}
-    about = {
-        **describe(ratings, columns, n_victims),
-        "rounds": max(run["budget"]["rounds"] for _, run in outcomes),
-        "runs": {label: run for label, (_, run) in zip(columns, outcomes, strict=True)},
-    }
-    return Audit([one for found, _ in outcomes for one in found], {}, about)
+    labels = [label_of(chosen) for chosen in settings]
+    findings, runs, about = attack_columns(attack_masked, ratings, settings, labels, n_people, **arguments)
+    rounds = max(run["budget"]["rounds"] for run in runs.values())
+    return Audit(findings, {}, {**about, "rounds": rounds, "runs": runs})

@@ -40,7 +40,7 @@ class SeenCohort(NamedTuple):
 def watch_cohort(
     terms: MaskedTerms, tables: Sequence[Table], *, attempts: int = 1, rng: RandomStream
 ) -> list[SeenCohort]:
-    """Run attempts of a round in which devices mask and send `tables`; return a `SeenCohort` for each."""
+    """Run `attempts` attempts of a round in which devices mask and send `tables`; return a `SeenCohort` for each."""
     server, *identities = (Ed25519PrivateKey.from_private_bytes(rng.bytes(32)) for _ in range(len(tables) + 1))
     names = [number.to_bytes(DEVICE_BYTES, "big") for number in range(len(tables))]
     table_digest = digest(b"table")
@@ -89,8 +89,8 @@ def keys_seen_twice(attempts: Sequence[SeenCohort]) -> float:
     """Return the fraction of mask keys, channel keys and seed hashes that repeat an earlier one; 0 if all are fresh.
 
     The server rebuilds the mask key of a device that drops out of an attempt, and the seed of a survivor. If a device
-    used the same keys and seed in two attempts and dropped out of one of them, the server could get both and remove all
-    masks of the device.
+    used one mask key and seed in two attempts and dropped out of only one attempt, the server could get the key and the
+    seed, and remove all masks of the device.
     """
     every = [
         key
@@ -102,7 +102,7 @@ def keys_seen_twice(attempts: Sequence[SeenCohort]) -> float:
 
 
 def table_scores(tables: Sequence[Table], expected: FloatArray) -> FloatArray:
-    """Return the scalar product of each masked table with `expected`, the table of one profile without noise."""
+    """Return the scalar product of each table with `expected`, a profile's table without noise and masks."""
     return np.asarray([table.view(np.int32).astype(np.float64) @ expected for table in tables])
 
 

@@ -11,13 +11,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hushrec.arrays import IntArray
+from hushrec.arrays import BoolArray, IntArray
 from hushrec.audit.findings import Finding
 from hushrec.audit.masked import cohorts
 from hushrec.audit.masked.cohorts import SeenCohort, keys_seen_twice, table_scores, uniformity, watch_cohort
 from hushrec.audit.masked.pairs import COLLUDING, KEYS_TWICE, NOISE_RATIO, variance_ratio
 from hushrec.audit.masked.watched import Watched
-from hushrec.audit.statistics import BoolArray
 from hushrec.budget.accountants import TableAccountant
 from hushrec.budget.gaussian import Cohort
 from hushrec.protocols.masked.device_table import make_table, stream_number
@@ -36,8 +35,8 @@ class Scene:
 
     cohort: SeenCohort = field(repr=False)
     codes: Sequence[BlockCode] = field(repr=False)  # encodings of the blocks
-    own_tables: Sequence[Table] = field(repr=False)  # with noise, before masking; helpers reveal theirs
-    integers: Sequence[IntArray] = field(repr=False)  # before noise; the attacker knows them from the ratings
+    own_tables: Sequence[Table] = field(repr=False)  # with noise, before masking; helpers reveal their own tables
+    integers: Sequence[IntArray] = field(repr=False)  # tables before noise; the attacker knows them from the ratings
     coins: BoolArray = field(repr=False)  # True for a device with the victim's profile, False for one that sends zeros
     most_corrupt: int  # number of colluding devices for which the noise is sized
 
@@ -52,12 +51,15 @@ def set_scene(run: Watched) -> tuple[list[SeenCohort], Scene]:
     few = price_plan(plan, epsilon=priced.epsilon, delta=priced.delta, cohort=cohort)
     terms = MaskedTerms(few, choose_rules(cohort.devices, cohort.smallest, cohort.most_corrupt))
     first, codes = run.seen.rounds[0], few.codes[0]
-    blocks = run.seen.learning.entries(first.one.blocks, first.table, *run.problem.profile(run.victims[run.longest]))
+    blocks = run.seen.learning.entries(
+        first.one.blocks, first.table, *run.problem.profile(run.victims[run.most_visible])
+    )
     coins = run.draws(20).permutation(np.arange(cohort.devices) < cohort.devices // 2)
     own_tables, integers = [], []
     for number, coin in enumerate(coins):
         seeded = SeededRandomness(number)
-        own_tables.append(make_table(few, 1, blocks if coin else None, TableAccountant(), randomness=seeded)[0])
+        own, _ = make_table(few, 1, blocks, TableAccountant(), randomness=seeded, sends_zeros=not coin)
+        own_tables.append(own)
         integers.append(_integers(codes, blocks, seeded.stream(Purpose.TABLE_ROUNDING, stream_number(1, 1))) * coin)
     attempts = watch_cohort(terms, own_tables, attempts=2, rng=run.draws(21))
     return attempts, Scene(attempts[0], codes, own_tables, integers, coins, cohort.most_corrupt)
@@ -81,14 +83,14 @@ def attack_round(run: Watched, attempts: Sequence[SeenCohort], scene: Scene) -> 
     claim = f"a masked table is uniformly random (chi-square test: p = {uniformity(tables):.2f})"
     keys = run.subject("keys of two attempts", "metadata", "every attempt has new keys")
     return [
-        _told(run, "one masked table alone", "auc", tables, scene, claim),
+        _area(run, "one masked table alone", "auc", tables, scene, claim),
         keys.finding(KEYS_TWICE, keys_seen_twice(attempts), chance=0.0),
         *attack_with_helpers(run, scene),
     ]
 
 
 def strip_table(cohort: SeenCohort, victim: int, helpers: Collection[int]) -> Table:
-    """Return a victim's masked table without the masks that the server and the helpers (colluding devices) know."""
+    """Return a victim's masked table after removing the masks that the server or a helper (colluding device) knows."""
     table, context = cohort.tables[victim].copy(), cohort.pairings[victim].context
     keystream = Keystream(len(table))
     keystream.subtract(table, derive(cohort.secrets[victim].seed, SELF_LABEL, context, victim))
@@ -100,7 +102,7 @@ def strip_table(cohort: SeenCohort, victim: int, helpers: Collection[int]) -> Ta
 
 
 def attack_with_helpers(run: Watched, scene: Scene) -> list[Finding]:
-    """Return the findings of attacks by a server that colludes with `scene.most_corrupt` devices or all but one."""
+    """Return findings of attacks by a server that colludes with `scene.most_corrupt` devices, or with all but one."""
     everybody, most_corrupt = range(len(scene.own_tables)), scene.most_corrupt
     helpers, honest = everybody[:most_corrupt], everybody[most_corrupt:]
     few = [strip_table(scene.cohort, victim, helpers) for victim in honest]
@@ -110,17 +112,16 @@ def attack_with_helpers(run: Watched, scene: Scene) -> list[Finding]:
     stripped = int(sum(np.array_equal(own, one) for own, one in zip(all_but_one, scene.own_tables, strict=True)))
     alone = f"not covered: {stripped} of {len(everybody)} tables bare but for one share of noise"
     return [
-        _told(run, f"{name}: one table", "auc", few, scene, claim),
+        _area(run, f"{name}: one table", "auc", few, scene, claim),
         *_noise_left(run, name, scene, helpers),
-        _told(run, "collusion with all real devices but one: its table", "auc_not_covered", all_but_one, scene, alone),
+        _area(run, "collusion with all real devices but one: its table", "auc_not_covered", all_but_one, scene, alone),
     ]
 
 
-def _told(run: Watched, name: str, metric: str, tables: Sequence[Table], scene: Scene, claim: str) -> Finding:
+def _area(run: Watched, name: str, metric: str, tables: Sequence[Table], scene: Scene, claim: str) -> Finding:
     """Return a finding on how well `tables` reveal which devices hold the victim's ratings and which send zeros.
 
-    `tables` are those of the last `len(tables)` devices of the scene: as they were sent, or as `strip_table` returns
-    them, without the masks that the server and its helpers know.
+    `tables` holds the masked tables of the last `len(tables)` devices of the scene, as sent or after `strip_table`.
     """
     coins, expected = scene.coins[-len(tables) :], scene.integers[int(np.argmax(scene.coins))].astype(np.float64)
     scores = table_scores(tables, expected)
@@ -130,14 +131,14 @@ def _told(run: Watched, name: str, metric: str, tables: Sequence[Table], scene: 
 def _noise_left(run: Watched, name: str, scene: Scene, helpers: Sequence[int]) -> list[Finding]:
     """Return a finding with the ratio of measured to claimed variance of the honest devices' noise in the sum.
 
-    The list is empty if there is no noise.
+    `helpers` are the colluding devices, and all others are honest. The list is empty if there is no noise.
     """
-    honest = [place for place in range(len(scene.own_tables)) if place not in helpers]
+    honest = [device for device in range(len(scene.own_tables)) if device not in helpers]
     known = np.zeros(len(scene.cohort.total), np.uint32)
-    for place in helpers:
-        known += scene.own_tables[place]
-    for place in honest:
-        known += scene.integers[place].astype(np.uint32)
+    for device in helpers:
+        known += scene.own_tables[device]
+    for device in honest:
+        known += scene.integers[device].astype(np.uint32)
     left = (scene.cohort.total - known).view(np.int32).astype(np.float64)
     variances = np.repeat([len(honest) * code.share_variance for code in scene.codes], [c.size for c in scene.codes])
     if not variances.all():

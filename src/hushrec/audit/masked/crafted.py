@@ -14,9 +14,12 @@ MIDDLE = 3.0  # middle of the scale 1 to 5; residuals below and above it have op
 def aim_at(table: Any, item: int) -> Any:
     """Return a copy of the public table `table` with which a device's report reveals most about its rating of `item`.
 
-    The weights of all items are 0, except that of `item`, which is the largest that devices accept. A device multiplies
+    The weight of `item` is the largest that devices accept, and all other weights are 0. A device multiplies
     its row of an item by the item's weight before it clips a bias, factor or audience block. In these blocks only the
     row of `item` is then not zero, and its norm is the clip.
+
+    Under model `audience`, the constant term of people's descriptions is also the largest that devices accept, which
+    makes the descriptions long.
 
     Under model `gp` there are two more changes. Item rows of zeros remove the person's taste from the residuals.
     Offsets in the middle of the scale give low and high ratings residuals of opposite signs, so that the bias blocks
@@ -36,7 +39,7 @@ def aim_at(table: Any, item: int) -> Any:
 
 
 def lengthen(table: Any) -> Any:
-    """Return `table` with the largest weight that devices accept for all items, so that blocks reach their clips."""
+    """Return `table` with every weight set to the largest that devices accept; weighted blocks reach their clips."""
     heavy = np.full(table.n_items, LARGEST_ENTRY)
     if isinstance(table, AudienceTable):
         return replace(table, weights=heavy)

@@ -7,7 +7,7 @@ from hushrec.audit.findings import EXACT, Finding
 from hushrec.audit.judge import abs_cosines, judge_count, judge_existence, share_linked
 from hushrec.audit.masked import readings
 from hushrec.audit.masked.sums import watch
-from hushrec.audit.masked.watched import Watched, owners
+from hushrec.audit.masked.watched import Watched
 from hushrec.audit.observed_run import Truth, rating_matrix
 from hushrec.audit.rating_levels import RatingLevels
 from hushrec.audit.statistics import log_odds
@@ -15,24 +15,19 @@ from hushrec.protocols.masked.plan import AUDIENCE, COUNTS
 from hushrec.simulation.settings import Settings
 from hushrec.simulation.training_problem import AnyProblem
 
-RATINGS_ASKED = 5  # number of ratings of each person that are guessed
+RATINGS_GUESSED = 5  # largest number of ratings of each person that are guessed
 RARE_ITEMS = 40  # largest number of items with one rating whose raters are guessed
 SUMS = "sums, everybody else known"
 
 
 def attack_people(run: Watched) -> list[Finding]:
-    """Return the findings of all attacks on the victims, by an attacker who knows everybody else's ratings."""
-    found = [*_existence(run), _taste(run), *_count(run), _known_again(run)]
+    """Return the findings of all attacks of this module, by an attacker who knows everybody else's ratings."""
+    found = [*_existence(run), _taste(run), *_count(run), _recognition(run)]
     return found + _values(run) + _rare_items(run)
 
 
-def attack_sums(
-    settings: Settings, problem: AnyProblem, victims: IntArray, others: IntArray, rng: np.random.Generator
-) -> list[Finding]:
-    """Train once, and return the findings of the quick attacks on the victims' items, ratings and taste.
-
-    `others` and `rng` are not used: the signature is that of `quick.attack_reports`.
-    """
+def attack_quickly(settings: Settings, problem: AnyProblem, victims: IntArray, _: np.random.Generator) -> list[Finding]:
+    """Train once, and return the findings of a few attacks on the victims' items, ratings and taste."""
     run = Watched(settings, problem, watch(problem)[0], victims)
     return [*_existence(run), _taste(run), *_values(run)]
 
@@ -56,20 +51,20 @@ def truth_of(run: Watched) -> Truth:
 
 def _taste(run: Watched) -> Finding:
     place, length = readings.taste_numbers(run.seen.blocks)
-    size = run.seen.blocks[place].code.size
-    truth = np.array([tables.dense(place, size)[:length] for tables in run.victims_tables], dtype=np.float64)
+    truth = np.array([tables[place].toarray()[:length] for tables in run.victims_tables], dtype=np.float64)
     cosines = abs_cosines(np.array([one[place][:length] for one in run.left]), truth)
     chance = abs_cosines(np.roll(truth, 1, axis=0), truth).mean()
     return run.subject(SUMS, "model", run.profile_claim).mean("mean_abs_cosine", cosines, chance, rng=run.draws(3))
 
 
 def _count(run: Watched) -> list[Finding]:
-    counts = np.array([readings.read_count(run.seen.blocks, one, run.popularity) for one in run.left])
+    place = readings.index_of(run.seen.blocks, COUNTS)
+    counts = np.array([one[place] @ run.popularity for one in run.left])  # higher for people with more ratings
     subject = run.subject(f"count from {SUMS}", "metadata", run.profile_claim)
     return judge_count(subject, counts, truth_of(run), run.draws(4))
 
 
-def _known_again(run: Watched) -> Finding:
+def _recognition(run: Watched) -> Finding:
     """Return a finding on how often a person is recognized in a second run by the block of counts.
 
     People have the same profiles in both runs. Only the noise differs.
@@ -93,18 +88,19 @@ def _values(run: Watched) -> list[Finding]:
     levels = RatingLevels.of(run.problem.values)
     if not run.predicts_values or levels.continuous:
         return []
-    rng, right, blind, asked = run.draws(6), 0, 0, 0
+    rng, right, blind, guesses = run.draws(6), 0, 0, 0
     for user, own in zip(run.victims, run.left, strict=True):
         items, values = run.problem.profile(user)
-        for position in map(int, rng.permutation(len(items))[:RATINGS_ASKED]):
+        for position in map(int, rng.permutation(len(items))[:RATINGS_GUESSED]):
             prior = readings.level_prior(_ratings_of_others(run, int(items[position]), int(user)), levels)
             true = int(levels.indices(values[position : position + 1])[0])
-            tables = readings.level_tables(run.seen, (items, values), position, levels, rng=rng)
+            varied = np.arange(len(items)) == position
+            tables = [run.seen.tables((items, np.where(varied, level, values)), rng=rng) for level in levels.values]
             right += readings.read_rating(run.seen.blocks, own, tables, prior) == true
             blind += int(np.argmax(prior)) == true
-            asked += 1
+            guesses += 1
     subject = run.subject("one rating, all else known", "value", run.rating_claim)
-    return [subject.share(EXACT, right, asked, chance=blind / asked)]
+    return [subject.share(EXACT, right, guesses, chance=blind / guesses)]
 
 
 def _ratings_of_others(run: Watched, item: int, user: int) -> FloatArray:
@@ -116,20 +112,20 @@ def _ratings_of_others(run: Watched, item: int, user: int) -> FloatArray:
 def _rare_items(run: Watched) -> list[Finding]:
     """Return a finding on how often an attacker who knows all other ratings finds the only person who rated an item.
 
-    The candidates are the only raters of up to `RARE_ITEMS` items. The list is empty if there are fewer than two.
+    The candidates are the only raters of up to `RARE_ITEMS` items. The list is empty for fewer than two candidates.
     """
     problem, rng = run.problem, run.draws(7)
     raters = np.bincount(problem.items, minlength=problem.n_items)
     rows = rng.permutation(np.flatnonzero(raters[problem.items] == 1))[:RARE_ITEMS]
-    people = np.unique(owners(problem)[rows])
+    owners = problem.rating_users[rows]
+    people = np.unique(owners)
     if len(people) < 2:
         return []
     few, right = run.seen.only(COUNTS, AUDIENCE), 0
-    for row in rows:
-        item, own = int(problem.items[row]), int(owners(problem)[row])
-        left = readings.left_of(few, few.tables(run.problem.profile(own), rng=rng), rng=rng)
+    for item, own in zip(problem.items[rows], owners, strict=True):
+        left = readings.left_of(few, few.tables(problem.profile(own), rng=rng), rng=rng)
         profiles = (problem.profile(user) for user in people)
         candidates = [(items[items != item], values[items != item]) for items, values in profiles]
-        right += int(people[readings.name_rater(few, left, item, candidates, rng=rng)]) == own
+        right += int(people[readings.name_rater(few, left, int(item), candidates, rng=rng)] == own)
     subject = run.subject("rare items: the one person who rated it", "existence", run.rating_claim)
     return [subject.share("share_named", right, len(rows), chance=1 / len(people))]

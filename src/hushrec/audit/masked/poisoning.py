@@ -12,6 +12,7 @@ import numpy as np
 
 from hushrec.arrays import BoolArray, IntArray
 from hushrec.audit.findings import Finding
+from hushrec.audit.judge import TOP
 from hushrec.audit.masked.sums import Profile
 from hushrec.audit.masked.watched import Watched, without_profiles
 from hushrec.engines.cpu.masked import CpuMaskedEngine
@@ -22,16 +23,17 @@ from hushrec.simulation.training_problem import AnyProblem
 
 SHARES = (0.01, 0.05)  # fractions of promoters among the devices
 PEOPLE = 100  # largest number of honest people whose recommendations are counted
-TOP = 10  # length of the recommendation lists
 BISECTIONS = 12  # steps of the search for the longest table that passes the checks
 FILLERS = 30  # number of popular items in a made-up profile
 CLAIM = "none: poisoning is not covered"
 
-Write = Callable[["PoisonedEngine", Round, Any, list[Table]], list[IntArray]]  # returns what promoters add to the sums
+# Returns the integers that promoters add to each block's sum; called with the engine, the round, the public table that
+# devices received, and the sums of all other devices.
+Write = Callable[["PoisonedEngine", Round, Any, list[Table]], list[IntArray]]
 
 
 class PoisonedEngine(CpuMaskedEngine):
-    """The training engine of `masked`, with the promoters' integers added to every sum."""
+    """The training engine of `masked`, with the integers of promoters (malicious devices) added to every sum."""
 
     def __init__(self, problem: AnyProblem, write: Write) -> None:
         super().__init__(problem)
@@ -47,9 +49,10 @@ class PoisonedEngine(CpuMaskedEngine):
         return codes
 
     def passes(self, one: Round, totals: list[Table]) -> bool:
-        """Return whether the sums pass the server's checks: their norm, and their size given the earlier rounds.
+        """Return whether the sums pass the server's checks, which refuse sums that honest tables cannot add up to.
 
-        `totals` holds the sum of each block of round `one`.
+        The checks are on the norm of each block's sum, and on the size of the sums relative to the largest size that is
+        plausible after earlier rounds. `totals` holds the sum of each block of round `one`.
         """
         devices = self.problem.n_users
         if not all(is_plausible(code, total, devices) for code, total in zip(self.codes, totals, strict=True)):
@@ -66,31 +69,34 @@ def added(totals: list[Table], more: list[IntArray]) -> list[Table]:
 
 @dataclass(frozen=True, eq=False)
 class Promotion:
-    """An attack by promoters who push one item, measured on recommendations to honest people."""
+    """An attack by promoters (malicious devices) that push one item, measured on recommendations to honest people.
+
+    With `counts`, promoters who write their own tables also raise the item's count. The count affects the item's rank
+    in recommendations, but not its predicted rating.
+    """
 
     run: Watched = field(repr=False)
     liars: IntArray = field(repr=False)  # the promoters
     honest: IntArray = field(repr=False)  # the people for whom the recommendations are measured
     target: int  # the promoted item
-    # Whether promoters who write their own tables also raise the item's count, which affects its rank, not its rating.
     counts: bool = True
 
     def train(self, write: Write) -> Predictor:
-        """Train with promoters, whose integers `write` computes in every round, and return the predictor."""
+        """Train with promoters, for whom `write` computes the integers to add in every round; return the predictor."""
         engine = PoisonedEngine(without_profiles(self.run.problem, self.liars), write)
         for _ in range(self.run.problem.terms.max_rounds):
             engine.run_round()
         return engine.predictor()
 
     def exposed(self, predictor: Predictor) -> int:
-        """Return the number of honest people who get the item recommended in their top ten."""
+        """Return the number of honest people who get the promoted item recommended in their top ten."""
         scores = predictor.scores(self.honest)
         for row, user in enumerate(self.honest):
             scores[row, self.run.problem.profile(user)[0]] = -np.inf
         return int((scores[:, [self.target]] > np.sort(scores, axis=1)[:, -TOP - 1, None]).sum())
 
     def stars(self, predictor: Predictor) -> float:
-        """Return the item's predicted rating, averaged over honest people."""
+        """Return the promoted item's predicted rating, averaged over honest people."""
         return float(predictor.predict(self.honest, np.full(len(self.honest), self.target)).mean())
 
     def rate(self, engine: PoisonedEngine, one: Round, table: Any, _: list[Table]) -> list[IntArray]:
@@ -101,7 +107,7 @@ class Promotion:
         return [len(self.liars) * own for own in integers]
 
     def clip(self, engine: PoisonedEngine, one: Round, *_: Any) -> list[IntArray]:
-        """Return the integers that promoters add to the sums if each sends the largest entry that each clip allows."""
+        """Return the integers that promoters add to the sums if each sends the largest entries that the clip allows."""
         return self._pushes(engine, one, len(self.liars))
 
     def exceed(self, engine: PoisonedEngine, one: Round, _: Any, totals: list[Table]) -> list[IntArray]:
@@ -112,29 +118,25 @@ class Promotion:
         passing, failing = 0.0, float(2 * self.run.problem.n_users)  # clips
         for _step in range(BISECTIONS):
             clips = (passing + failing) / 2
-            kept = engine.passes(one, added(totals, self._pushes(engine, one, clips)))
-            passing, failing = (clips, failing) if kept else (passing, clips)
+            passes = engine.passes(one, added(totals, self._pushes(engine, one, clips)))
+            passing, failing = (clips, failing) if passes else (passing, clips)
         return self._pushes(engine, one, passing)
 
     def _pushes(self, engine: PoisonedEngine, one: Round, clips: float) -> list[IntArray]:
-        """Return a table that promotes the item, as one array per block, with entries of `clips` times the clip."""
-        return [
-            self._push(block.name, code, int(clips * code.clip_units))
-            for block, code in zip(one.blocks, engine.codes, strict=True)
-        ]
+        """Return integers that promote the item: one array per block, with at most one entry that is not zero.
 
-    def _push(self, name: str, code: BlockCode, units: int) -> IntArray:
-        """Return one block of a table that promotes the item, with at most one entry that is not zero.
-
-        In a bias or factor block, the last entry of the item's row is `units`, in grid units. In the counts block, the
-        item's entry is `units` if `counts` is set. All other entries are 0.
+        In a bias or factor block, the last entry of the item's row is `clips` times the clip. In the counts block, the
+        item's entry is `clips` times the clip if `counts` is set.
         """
-        found = np.zeros(code.size, np.int64)
-        if name == COUNTS and self.counts:
-            found[self.target] = units
-        if name in (BIAS, FACTORS):
-            found.reshape(self.run.problem.n_items, -1)[self.target, -1] = units
-        return found
+        pushes = []
+        for block, code in zip(one.blocks, engine.codes, strict=True):
+            push, units = np.zeros(code.size, np.int64), int(clips * code.clip_units)
+            if block.name == COUNTS and self.counts:
+                push[self.target] = units
+            if block.name in (BIAS, FACTORS):
+                push.reshape(self.run.problem.n_items, -1)[self.target, -1] = units
+            pushes.append(push)
+        return pushes
 
 
 def made_up_profile(run: Watched, target: int) -> Profile:
@@ -173,8 +175,8 @@ def attack_integrity(run: Watched) -> list[Finding]:
 def _by_aim(group: Promotion) -> list[tuple[Promotion, str]]:
     """Return the variants of an attack, each with a suffix for its name.
 
-    One raises only the item's rating, the other also its count. A model that does not predict ratings has only the
-    second variant.
+    The first variant raises only the item's predicted rating, the second also its count. A model that does not predict
+    ratings has only the second variant.
     """
     if not group.run.predicts_values:
         return [(group, "")]

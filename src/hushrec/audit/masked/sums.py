@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from hushrec.arrays import BoolArray, FloatArray, IntArray
 from hushrec.engines.cpu.masked import CpuMaskedEngine
@@ -15,6 +16,8 @@ from hushrec.randomness import RandomStream
 from hushrec.simulation.training_problem import AnyProblem
 
 Profile = tuple[IntArray, FloatArray]  # items in increasing order, and ratings on 1 to 5
+# The tables of one device in a run, as integers before noise: a sparse vector for each block of `SeenRun.blocks`.
+PersonTables = list["csr_array[Any]"]
 
 
 class SeenBlock(NamedTuple):
@@ -33,7 +36,7 @@ class SeenBlock(NamedTuple):
 
 
 class SeenRound(NamedTuple):
-    """One round: its plan (`one`), the public table that devices received, and the blocks of the sum."""
+    """One round: its entry in the plan (`one`), the public table that devices received, and the recorded blocks."""
 
     one: Round
     table: Any
@@ -61,50 +64,26 @@ class SeenRun:
         return SeenRun(tuple(one._replace(table=change(one.table)) for one in self.rounds), self.learning)
 
     def with_codes(self, codes: Sequence[Sequence[BlockCode]]) -> "SeenRun":
-        """Return the run with other encodings (`BlockCode`) of its blocks; `codes` has one sequence per round."""
+        """Return the run with these encodings of its blocks; `codes` has one sequence of `BlockCode` per round."""
         rounds = [
             one._replace(blocks=tuple(b._replace(code=code) for b, code in zip(one.blocks, own, strict=True)))
             for one, own in zip(self.rounds, codes, strict=True)
         ]
         return SeenRun(tuple(rounds), self.learning)
 
-    def tables(self, profile: Profile, *, rng: RandomStream) -> "PersonTables":
+    def tables(self, profile: Profile, *, rng: RandomStream) -> PersonTables:
         """Return the tables of a device with this profile in all rounds, rounded to integers and without noise."""
-        positions, integers = [], []
+        found = []
         for seen in self.rounds:
             entries = self.learning.entries(seen.one.blocks, seen.table, *profile)
             for block, own in zip(seen.blocks, entries, strict=True):
-                dense = encode_block(block.code, own.values, own.positions, rounding=rng)
-                positions.append(np.flatnonzero(dense))
-                integers.append(dense[positions[-1]])
-        return PersonTables(tuple(positions), tuple(integers))
-
-
-class PersonTables(NamedTuple):
-    """The tables of one device in a run, in sparse form, with one array for each block of `SeenRun.blocks`."""
-
-    positions: tuple[IntArray, ...]  # indices of the non-zero entries in the block
-    integers: tuple[IntArray, ...]  # values of these entries
-
-    def dense(self, place: int, size: int) -> IntArray:
-        """Return a block as a dense array of length `size`; `place` is its index in `SeenRun.blocks`."""
-        found = np.zeros(size, np.int64)
-        found[self.positions[place]] = self.integers[place]
+                found.append(csr_array(encode_block(block.code, *own, rounding=rng)))
         return found
 
-    def minus(self, other: "PersonTables") -> "PersonTables":
-        positions, integers = [], []
-        for mine, own, theirs, their in zip(
-            self.positions, self.integers, other.positions, other.integers, strict=True
-        ):
-            both = np.union1d(mine, theirs)
-            difference = np.zeros(len(both), np.int64)
-            difference[np.searchsorted(both, mine)] += own
-            difference[np.searchsorted(both, theirs)] -= their
-            kept = difference != 0
-            positions.append(both[kept])
-            integers.append(difference[kept])
-        return PersonTables(tuple(positions), tuple(integers))
+
+def difference_of(first: PersonTables, second: PersonTables) -> PersonTables:
+    """Return `first` minus `second`, block by block."""
+    return [one - other for one, other in zip(first, second, strict=True)]
 
 
 class _WatchedEngine(CpuMaskedEngine):
@@ -128,7 +107,7 @@ class _WatchedEngine(CpuMaskedEngine):
 
 
 def watch(problem: AnyProblem) -> tuple[SeenRun, CpuMaskedEngine]:
-    """Run all rounds of the plan; return the recorded run and the trained engine."""
+    """Train for all rounds; return the recorded run and the trained engine."""
     engine = _WatchedEngine(problem)
     for _ in range(problem.terms.max_rounds):
         engine.run_round()

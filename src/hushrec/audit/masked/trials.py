@@ -4,9 +4,9 @@ Two inputs of a device have tables z and z' that differ by d. After everybody el
 or z' plus noise of known variance. The test statistic is ⟨d, sum − z'⟩/variance, added over all blocks. It is normal
 with variance μ², where μ² = Σ ‖d_b‖²/variance_b, and with mean μ² for the input z or 0 for z'.
 
-All trials of one pair of inputs use the same public tables, those of a real run or crafted ones. This is valid because
-the guarantee holds for any table that a server publishes. In every trial the noise of every block is drawn anew, by the
-sampler of the protocol. Everything else in the sums cancels, because the attacker knows it.
+All trials of one pair of inputs use the same public tables, real or crafted. This is valid because the guarantee holds
+for any table that a server publishes. In every trial the noise of every block is drawn anew, by the sampler of the
+protocol. Everything else in the sums cancels, because the attacker knows it.
 """
 
 import math
@@ -14,16 +14,16 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array
+from scipy.sparse import vstack
 from scipy.stats import beta, norm
 
-from hushrec.arrays import FloatArray, IntArray
+from hushrec.arrays import BoolArray, FloatArray
 from hushrec.audit.masked.sums import PersonTables, SeenBlock, SeenRun
-from hushrec.audit.statistics import CONFIDENCE, BoolArray, Interval, auc, epsilon_ruled_out, rate_at
+from hushrec.audit.statistics import CONFIDENCE, Interval, epsilon_ruled_out
 from hushrec.budget.gaussian import epsilon_of_mu
 from hushrec.protocols.masked.noise import summed_noise
 
-TRIALS = 2000  # for each of the two inputs
+TRIALS = 2000  # number of trials for each of the two inputs
 AT_ONCE = 250  # number of trials whose noise is in memory at the same time
 BOUNDS = 16  # number of bounds in one column of an audit, all of which hold together with 95 % confidence
 ERROR = (1 - CONFIDENCE) / BOUNDS  # error probability of one bound
@@ -31,24 +31,10 @@ GUESSED = 1 / 3  # fraction of the coins of one run that are guessed, those with
 
 
 class Scores(NamedTuple):
-    """The test statistic in trials with the first input, and in the same number of trials with the second."""
+    """The test statistic in trials with the first input of a device, and in equally many trials with the second."""
 
     first: FloatArray
     second: FloatArray
-
-    @property
-    def auc(self) -> float:
-        """The AUC of telling trials with the first input from trials with the second by the test statistic."""
-        return auc(*self._pooled())
-
-    @property
-    def rate(self) -> float:
-        """The true-positive rate at a false-positive rate of 1 %."""
-        return rate_at(*self._pooled())
-
-    def _pooled(self) -> tuple[FloatArray, BoolArray]:
-        labels = np.repeat([True, False], [len(self.first), len(self.second)])
-        return np.concatenate([self.first, self.second]), labels
 
 
 def weights_of(blocks: Sequence[SeenBlock]) -> list[float]:
@@ -61,13 +47,16 @@ def weights_of(blocks: Sequence[SeenBlock]) -> list[float]:
     return [1 / (block.variance or least / len(blocks)) for block in blocks]
 
 
-def distance(run: SeenRun, tables: PersonTables) -> float:
-    """Return the Gaussian-privacy parameter μ of two inputs whose tables differ by `tables`; infinite without noise."""
+def mu_between(run: SeenRun, difference: PersonTables) -> float:
+    """Return the Gaussian-privacy parameter μ of two inputs of a device whose tables differ by `difference`.
+
+    It is infinite if a block in which the tables differ has no noise.
+    """
     total = 0.0
-    for block, integers in zip(run.blocks, tables.integers, strict=True):
-        if len(integers) and block.variance == 0:
+    for block, own in zip(run.blocks, difference, strict=True):
+        if own.nnz and block.variance == 0:
             return math.inf
-        total += float(integers.astype(float) @ integers) / (block.variance or 1.0)
+        total += float(own.data.astype(float) @ own.data) / (block.variance or 1.0)
     return math.sqrt(total)
 
 
@@ -88,9 +77,10 @@ def draw_scores(
     """
     trials = TRIALS if trials is None else trials
     signal, found = 0.0, [np.zeros(trials), np.zeros(trials)]
-    for block, integers, weight in zip(run.blocks, difference.integers, weights_of(run.blocks), strict=True):
-        if not len(integers):
+    for block, own, weight in zip(run.blocks, difference, weights_of(run.blocks), strict=True):
+        if not own.nnz:
             continue
+        integers = own.data
         direction = integers * weight
         signal += float(direction @ integers)
         law = summed_noise(block.code.share_variance, max(1, round(honest * block.survivors)))
@@ -118,15 +108,14 @@ def measured_mu(scores: Scores) -> tuple[float, Interval]:
 
 
 def _mu_error(mu: float, trials: int) -> float:
-    """Return the standard error of a μ measured with `trials` trials per input."""
     return math.sqrt(2 / trials + mu**2 / (4 * trials))
 
 
 def epsilon_of_scores(scores: Scores, delta: float) -> float:
-    """Return a lower bound on ε at this δ that is wrong with probability `ERROR` at most, if the scores are normal.
+    """Return a lower bound on ε at this δ that is wrong with probability `ERROR` at most.
 
-    The bound follows from the measured μ. If the scores have no noise, μ is infinite, and the result is that of
-    `epsilon_counted`.
+    This assumes normally distributed scores. The bound follows from the measured μ. If the scores have no noise, μ is
+    infinite, and the function returns the result of `epsilon_counted`.
     """
     found, _ = measured_mu(scores)
     if found == math.inf:
@@ -158,6 +147,7 @@ def epsilon_counted(scores: Scores, delta: float) -> float:
 def _counted(more: FloatArray, less: FloatArray, thresholds: FloatArray, delta: float) -> FloatArray:
     """Return a lower confidence bound on ln((P(more > t) − δ) / P(less > t)) for every threshold t, from samples."""
     hits, alarms = ((side[:, None] > thresholds).sum(axis=0) for side in (more, less))
+    # Clopper–Pearson bounds by quantiles of the beta distribution: SciPy's `binomtest` takes one count at a time.
     low = np.where(hits > 0, beta.ppf(ERROR / 2, np.maximum(hits, 1), len(more) - hits + 1), 0.0)
     high = np.where(alarms < len(less), beta.ppf(1 - ERROR / 2, alarms + 1, np.maximum(len(less) - alarms, 1)), 1.0)
     return np.asarray(np.log(np.maximum(low - delta, 1e-300) / high))
@@ -166,16 +156,17 @@ def _counted(more: FloatArray, less: FloatArray, thresholds: FloatArray, delta: 
 def tell_coins(
     run: SeenRun, canaries: Sequence[PersonTables], coins: BoolArray, delta: float
 ) -> tuple[int, int, float]:
-    """Guess the coins of the canaries from one run; return the numbers of correct and of all guesses, and a bound on ε.
+    """Guess the canaries' coins from one run; return the numbers of correct and of all guesses, and a lower bound on ε.
 
     A coin decided which of two inputs a canary's device had. `canaries` holds the difference of the tables of the two
     inputs, and `coins` is True where the sums contain this difference. If the second input is a device that sends
-    zeros, the difference is the canary's tables. One in three coins is guessed: those with the clearest evidence.
+    zeros, the difference is the canary's tables. Only a third of the coins is guessed: those with the clearest
+    evidence.
 
-    By Theorem 5.2 of [Steinke2023], the number of correct guesses is stochastically at most Binomial(guesses, e^ε/(1 +
-    e^ε)), except with probability 2 · canaries · δ. The bound on ε is computed at the error level `ERROR` − 2 ·
-    canaries · δ, so that it is wrong with probability `ERROR` at most. This does not hold if 2 · canaries · δ exceeds
-    0.9 `ERROR`: the level is never below `ERROR`/10.
+    Let n be the number of canaries. By Theorem 5.2 of [Steinke2023], the number of correct guesses is stochastically at
+    most Binomial(guesses, e^ε/(1 + e^ε)), except with probability 2 n δ. The bound on ε is computed at the error level
+    `ERROR` − 2 n δ, so that it is wrong with probability `ERROR` at most. This does not hold if 2 n δ exceeds 0.9
+    `ERROR`, because the level is never below `ERROR`/10.
     """
     lead = coin_leads(run, canaries, coins)
     guessed = np.argsort(-np.abs(lead), kind="stable")[: max(1, int(GUESSED * len(canaries)))]
@@ -194,15 +185,8 @@ def coin_leads(run: SeenRun, canaries: Sequence[PersonTables], sent: BoolArray) 
     """
     system, target = 4 * np.eye(len(canaries)), np.full(len(canaries), 2.0)
     for place, (block, weight) in enumerate(zip(run.blocks, weights_of(run.blocks), strict=True)):
-        tables = [(one.positions[place], one.integers[place]) for one in canaries]
-        rows = _rows([places for places, _ in tables], [integers for _, integers in tables], block.code.size)
+        rows = vstack([tables[place] for tables in canaries], format="csr", dtype=np.float64)
         known = rows.T @ sent.astype(float) + block.noise  # the sum minus the tables of all other people
         system += weight * (rows @ rows.T).toarray()
         target += weight * (rows @ known)
     return np.asarray(np.linalg.solve(system, target) - 0.5)
-
-
-def _rows(places: Sequence[IntArray], integers: Sequence[IntArray], size: int) -> csr_array:
-    starts = np.concatenate([[0], np.cumsum([len(one) for one in places])])
-    data = np.concatenate(integers).astype(float)
-    return csr_array((data, np.concatenate(places), starts), shape=(len(places), size))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hushrec.arrays import FloatArray, IntArray
+from hushrec.arrays import FloatArray, IntArray, row_starts
 from hushrec.audit.devices import Clock, People
 from hushrec.audit.findings import Subject
 from hushrec.audit.masked import readings, trials
@@ -17,15 +17,15 @@ from hushrec.models import find_model
 from hushrec.simulation.settings import Settings
 from hushrec.simulation.training_problem import AnyProblem
 
-NEARLY = 0.97  # fraction of the largest distance, from which a victim counts as one of the longest
+NEARLY = 0.97  # fraction of the largest norm of a victim's tables that `Watched.most_visible` accepts
 
 
 @dataclass(frozen=True, eq=False)
 class Watched:
     """One recorded run with one budget, its victims, and values that several attacks use.
 
-    `problem` holds the true ratings, which only the scoring of attacks may use. An attack uses `seen`, the public
-    tables and sums of the run, and the knowledge that its docstring names.
+    An attack uses `seen`, the public tables and sums of the run. Of the ratings in `problem`, it uses only those that
+    its attacker is assumed to know, such as everybody else's. Guesses are scored with all ratings.
     """
 
     settings: Settings
@@ -37,15 +37,15 @@ class Watched:
 
     @property
     def label(self) -> str:
-        """The protocol and budget as the name of this run in an audit, such as "masked ε=8"."""
+        """The name of this run in an audit: its protocol and budget, such as "masked ε=8"."""
         return label_of(self.settings)
 
     @cached_property
     def budget(self) -> dict[str, Any]:
         """The privacy budget of the run, as `PricedPlan.statement` returns it.
 
-        "epsilon" is ε for a whole profile, "item_level" is ε for one rating or profile that is replaced, "delta" is
-        the δ of both, and "mu" is the same budget as Gaussian privacy.
+        "epsilon" is ε for a whole profile, "item_level" is ε for one rating or profile that is replaced, and "delta" is
+        the δ of both. "mu" is the parameter μ of Gaussian privacy for a whole profile.
         """
         statement: dict[str, Any] = self.problem.terms.priced.statement()
         return statement
@@ -64,7 +64,7 @@ class Watched:
         return find_model(self.settings.model).predicts != "ranking"
 
     def draws(self, part: int) -> np.random.Generator:
-        """Return random generator number `part`; each attack has its own, so that attacks do not affect each other."""
+        """Return random generator number `part`; each attack has its own generator, so that attacks are independent."""
         return np.random.default_rng([self.settings.seed, 9, part])
 
     def tables(self, profile: Profile, run: SeenRun | None = None) -> PersonTables:
@@ -77,22 +77,22 @@ class Watched:
 
     @cached_property
     def left(self) -> list[readings.Left]:
-        """For each victim, what remains of every block's sum after the tables of all other people are subtracted."""
+        """For each victim, the result of subtracting the tables of all other people from every block's sum."""
         rng = self.draws(1)
         return [readings.left_of(self.seen, tables, rng=rng) for tables in self.victims_tables]
 
     @cached_property
-    def longest(self) -> int:
+    def most_visible(self) -> int:
         """The index in `victims` of the person for attacks on a single profile, chosen without looking at any noise.
 
         The candidates are the victims who are easiest to detect: the norm of their tables, in standard deviations of
-        the noise, is at least `NEARLY` times the largest. Of these, it is the one with the fewest non-zero entries,
-        for speed. In a run without noise, it is the victim with the most ratings.
+        the noise, is at least `NEARLY` times the largest such norm. For speed, the candidate whose tables have the
+        fewest non-zero entries is chosen. In a run without noise, it is the victim with the most ratings.
         """
-        distances = np.array([trials.distance(self.seen, tables) for tables in self.victims_tables])
+        distances = np.array([trials.mu_between(self.seen, tables) for tables in self.victims_tables])
         if math.isinf(distances.max()):
             return int(np.argmax(self.problem.rated_counts[self.victims]))
-        sizes = np.array([sum(map(len, tables.positions)) for tables in self.victims_tables])
+        sizes = np.array([sum(own.nnz for own in tables) for tables in self.victims_tables])
         return int(np.argmin(np.where(distances >= NEARLY * distances.max(), sizes, np.inf)))
 
     @cached_property
@@ -115,22 +115,16 @@ class Watched:
 
 
 def label_of(settings: Settings) -> str:
-    """Return the protocol and budget as the name of a run in an audit, such as "masked ε=8"."""
+    """Return the name of a run in an audit: its protocol and budget, such as "masked ε=8"."""
     return f"{settings.protocol} ε={settings.options['epsilon']:g}"
-
-
-def owners(problem: AnyProblem) -> IntArray:
-    """Return the user of each rating, in the order of `problem.items`."""
-    return np.repeat(np.arange(problem.n_users), problem.rated_counts)
 
 
 def without_profiles(problem: AnyProblem, users: IntArray) -> AnyProblem:
     """Return the problem without the ratings of these users; their devices still take part."""
-    return without_ratings(problem, np.flatnonzero(np.isin(owners(problem), users)))
+    return without_ratings(problem, np.flatnonzero(np.isin(problem.rating_users, users)))
 
 
 def without_ratings(problem: AnyProblem, rows: IntArray) -> AnyProblem:
     """Return the problem without the ratings at these positions; all devices still take part."""
-    counts = np.bincount(np.delete(owners(problem), rows), minlength=problem.n_users)
-    starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    starts = row_starts(np.bincount(np.delete(problem.rating_users, rows), minlength=problem.n_users))
     return replace(problem, starts=starts, items=np.delete(problem.items, rows), values=np.delete(problem.values, rows))

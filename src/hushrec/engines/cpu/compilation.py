@@ -17,7 +17,7 @@ class CompilationNotice(event.Listener):
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Tell the user if kernels are compiled inside the `with` block. Only the first block can give the notice."""
+        """Call `remark` if kernels are compiled inside the `with` block. Only the first block can give the notice."""
         if self._remark is None:
             yield
             return

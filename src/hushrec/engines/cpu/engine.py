@@ -22,7 +22,7 @@ from hushrec.arrays import FloatArray, IntArray
 from hushrec.engines import Remark, State, check_rounds_left
 from hushrec.engines.cpu import kernels, pairs
 from hushrec.engines.cpu.compilation import CompilationNotice
-from hushrec.engines.cpu.items import NOTHING_KNOWN, Items, Known
+from hushrec.engines.cpu.items import Items, Known
 from hushrec.engines.cpu.kernels import Inputs, Rows, Vectors
 from hushrec.engines.cpu.layout import block_borders
 from hushrec.engines.cpu.people import People
@@ -36,13 +36,16 @@ from hushrec.randomness import Purpose, SeededRandomness
 
 
 class RoundState(NamedTuple):
-    """The results of the rounds so far that later rounds depend on."""
+    """The results of the rounds so far that later rounds depend on.
+
+    `ShardedGradientEngine` divides users into parts. Its `users` and `rho` are lists with a reference for each part,
+    from which `Crew.get` returns the part's array.
+    """
 
     round_number: int
     items: Rows  # item vectors with padded rows
-    # `ShardedGradientEngine` divides users into parts; it has lists of references for `Crew.get`, one for each part
-    users: Any  # user vectors with padded rows, (n_users, width), or such a list
-    rho: Any  # privacy losses (zCDP), (n_users,), or such a list
+    users: Any  # user vectors with padded rows, (n_users, width)
+    rho: Any  # privacy losses (zCDP), (n_users,)
     numbers_sent: int  # total size of all reports, in numbers
 
 
@@ -62,19 +65,22 @@ class BlockEngine(GradientEngine):
 
     @abstractmethod
     def _report(self, rows: Rows, draws: Mapping[int, Draws] | None) -> tuple[Any, Any, Rows, IntArray, Known]:
-        """Compute all users' reports of the next round from the item rows of `Items.kernel_rows`.
+        """Compute all users' reports of the next round. `rows` are the item rows that `Items.kernel_rows` returned.
 
-        Return `users` and `rho` of the next state, then `sums`, `counts` and `known` as `Items.move` takes them. In
-        tests, `draws` replace the random draws of the users.
+        Return `users` and `rho` of the next `RoundState`, then the arguments `sums`, `counts` and `known` of
+        `Items.move`. In tests, `draws` replace the random draws of the users.
         """
 
-    @abstractmethod
     def _whole(self, stored: Any) -> Any:
         """Return `users` or `rho` of a `RoundState` as one array of all users."""
+        return stored
 
-    @abstractmethod
     def _stored(self, array: Any) -> Any:
-        """Return an array of all users as `RoundState` stores it: as it is, or as a list of references to its parts."""
+        """Return an array with one row per user in the form that `RoundState` stores; here, the array itself.
+
+        An engine on several workers stores a list with one reference for each worker's part of the users.
+        """
+        return array
 
     @property
     def round_number(self) -> int:
@@ -90,7 +96,7 @@ class BlockEngine(GradientEngine):
         return np.asarray(users[:, : self.problem.model.user_width], np.float64)
 
     def _advance(self, draws: Mapping[int, Draws] | None = None) -> Known:
-        """Run one round; return the gradient noise that was drawn for single users, and the recorded reports.
+        """Run one round; return the gradient noise that was drawn user by user, and the recorded reports.
 
         The state is replaced only at the end, so that errors and interruptions change nothing.
         """
@@ -138,8 +144,8 @@ class BlockEngine(GradientEngine):
 class CpuEngine(BlockEngine):
     """The engine `cpu` for gradient protocols.
 
-    The list `recorded` has a dictionary for each round, which maps each user of `record_users` to the user's report.
-    Users who report no item in a round are left out.
+    `record_users`, an argument of the constructor, has the users whose reports are recorded. The list `recorded` has a
+    dictionary for each round, which maps these users to their reports; users who report no item are left out.
     """
 
     def __init__(
@@ -174,22 +180,15 @@ class CpuEngine(BlockEngine):
         check_finite(number, outcome.users)
         return outcome.users, state.rho + outcome.rho, self._sums, self._counts, known
 
-    def _whole(self, stored: Any) -> Any:
-        return stored
-
-    def _stored(self, array: Any) -> Any:
-        return array
-
     def _known_noise(self, inputs: Inputs, draws: Mapping[int, Draws] | None) -> Known:
-        """Return the gradient noise and the reports of `record_users`; with `draws`, the noise of all who take part."""
+        """Return the gradient noise and the reports of `record_users` in this round.
+
+        With `draws`, return the noise of all users who take part.
+        """
         users = sorted(draws) if draws is not None else self._record_users
-        if not len(users):
-            return NOTHING_KNOWN
         round_number, step = self.round_number + 1, inputs.step
         users_before, items_before = (rows[:, : step.n_factors] for rows in (self._state.users, self._state.items))
-        noise = np.zeros(inputs.vectors.items.shape)
-        counts = np.zeros(len(noise), np.int64)
-        reports: dict[int, GradientReport] = {}
+        known = Known.nothing(inputs.vectors.items)
         report_of = pairs.report_of if self.problem.model.learns_from_pairs else kernels.report_of
         for user in users:
             items, errors = report_of(user, inputs)
@@ -199,14 +198,14 @@ class CpuEngine(BlockEngine):
                 own = langevin_noise((len(items), step.n_factors), step.size, rng=rng)
             else:
                 own = draws[user].gradient_noise
-            noise[items, : own.shape[1]] += own
-            counts[items] += 1
+            known.noise[items, : own.shape[1]] += own
+            known.counts[items] += 1
             if user in self._record_users and len(items):
                 direction = self.problem.model.direction(users_before[user].astype(np.float64))
                 prior = step.size * items_before[items] * step.item_regularization[: step.n_factors]
                 gradients = step.size * step.data_weight * np.outer(errors, direction) - prior
-                reports[user] = GradientReport(round_number, items, gradients + own)
-        return Known(noise, counts, reports)
+                known.reports[user] = GradientReport(round_number, items, gradients + own)
+        return known
 
 
 def _checked_users(problem: GradientProblem, users: Sequence[int]) -> list[int]:

@@ -19,24 +19,25 @@ from hushrec.protocols.gradient.prediction import initial_item_vectors
 
 
 class Known(NamedTuple):
-    """The gradient noise that was drawn for single users of a round, before the rest, and the recorded reports.
+    """The gradient noise of a round that was drawn user by user, and the recorded reports.
 
-    For each item, the noise of all its other gradients is drawn as one sum. If no noise was drawn for single users, the
-    arrays are empty.
+    The noise of an item's other gradients is drawn later, as one sum.
     """
 
-    noise: FloatArray  # for each item, the sum of the noise of single users, (n_items, width)
-    counts: IntArray  # for each item, the number of gradients with such noise, (n_items,)
+    noise: FloatArray  # for each item, the sum of the noise that was drawn user by user, (n_items, width)
+    counts: IntArray  # for each item, the number of gradients with this noise, (n_items,)
     reports: dict[int, GradientReport]  # complete reports of the users in `CpuEngine(record_users=…)`
 
-
-NOTHING_KNOWN = Known(np.empty((0, 0)), np.empty(0, np.int64), {})
+    @staticmethod
+    def nothing(rows: Rows) -> "Known":
+        """Return a `Known` without noise and reports; `rows` are the item rows, `(n_items, width)`."""
+        return Known(np.zeros(rows.shape), np.zeros(len(rows), np.int64), {})
 
 
 class Items:
     """The server of a simulated run, which updates the item vectors; their rows are padded for the kernels."""
 
-    def __init__(self, problem: GradientProblem, dtype: npt.DTypeLike = np.float32) -> None:
+    def __init__(self, problem: GradientProblem, dtype: npt.DTypeLike) -> None:
         self._problem, self._dtype = problem, np.dtype(dtype)
         self._threads = ThreadPoolExecutor(numba.get_num_threads())
 
@@ -45,7 +46,7 @@ class Items:
         return padded(self._problem, initial_item_vectors(self._problem), self._dtype)
 
     def kernel_rows(self, items: Rows) -> Rows:
-        """Return the item rows that kernels multiply with user rows; for `fm` they are made from the item vectors."""
+        """Return the rows that kernels multiply by user vectors: the item vectors, or for `fm` rows made from them."""
         model = self._problem.model
         if not isinstance(model, FactorizationMachine):
             return items
@@ -54,7 +55,7 @@ class Items:
         return padded(self._problem, rows, self._dtype)
 
     def table(self, items: Rows) -> FloatArray:
-        """Return the item vectors without padding, and for model `fm` the rows of attributes below them, as float64."""
+        """Return the public table, `(n_items + n_side_rows, item_width)`: the rows without padding, as float64."""
         return items[:, : self._problem.model.item_width].astype(np.float64)
 
     def move(self, round_number: int, items: Rows, sums: Rows, counts: IntArray, known: Known) -> tuple[Rows, int]:
@@ -62,13 +63,13 @@ class Items:
 
         For each block of users, `sums` `(n_blocks, n_items, width)` holds the sum of error times user vector over the
         users who report the item, and `counts` `(n_blocks, n_items)` the number of these users. The blocks are added
-        up in order, and `sums` may be overwritten. `known` holds the noise of single users.
+        up in order, and `sums` may be overwritten. `known` holds the noise that was drawn before.
         """
         move = self._derive if isinstance(self._problem.model, FactorizationMachine) else self._step
         return move(round_number, items, sums, counts, known)
 
     def _step(self, round_number: int, items: Rows, sums: Rows, counts: IntArray, known: Known) -> tuple[Rows, int]:
-        """Compute `move` for models `mf` and `bpr`: add to every item vector the mean of its gradients."""
+        """Return the result of `move` for models `mf` and `bpr`: every item vector changes by its mean gradient."""
         step = make_step(self._problem, round_number, self._dtype)
         stream = make_streams(self._problem, round_number).item_noise
         moved = np.empty_like(items)
@@ -80,17 +81,18 @@ class Items:
         return moved, sum(in_threads(self._threads, move, np.arange(FEWEST_BLOCKS + 1) * len(moved) // FEWEST_BLOCKS))
 
     def _derive(self, round_number: int, items: Rows, sums: Rows, counts: IntArray, known: Known) -> tuple[Rows, int]:
-        """Compute `move` for model `fm`: its `move_items` changes the rows of items and attributes, and w_0."""
+        """Return the result of `move` for model `fm`.
+
+        The public table of `fm` has further rows below the items, for attributes and a constant; they change too.
+        """
         problem, width = self._problem, self._problem.model.item_width
         step = make_step(problem, round_number, self._dtype)
         table, counted = self.table(items), counts.sum(axis=0)
         total = sums.sum(axis=0, dtype=np.float64)  # Σ e (w, u², u³, 1)
         data = step.size * step.data_weight * np.concatenate([total[:, width : width + 1], total[:, 1:width]], axis=1)
-        unknown = counted - known.counts if len(known.counts) else counted
         noise = kernels.item_normals(make_streams(problem, round_number).item_noise, problem.n_items, width)
-        noise *= np.sqrt(step.size * unknown)[:, None]
-        if len(known.counts):
-            noise += known.noise[:, :width]
+        noise *= np.sqrt(step.size * (counted - known.counts))[:, None]
+        noise += known.noise[:, :width]
         prior = step.size * problem.terms.item_regularization
         moves = data - counted[:, None] * prior * table[: problem.n_items] + noise
         moved = problem.model.move_items(table, moves, counted, prior)

@@ -3,8 +3,8 @@
     report_block     computes errors, selections, fake errors and user updates of a block of users, and sums its reports
     move_items       adds up the blocks in order, and adds to every item vector the mean of its gradients
 
-Rows are padded to the width of vector registers. Users are summed in a fixed number of blocks, whichever thread runs
-them, so that results are bit-identical for any number of threads.
+Rows are padded to the width of vector registers. Users are divided into a fixed number of blocks, and the
+reports of each block are summed by one thread, so that results are bit-identical for any number of threads.
 """
 
 import math
@@ -32,23 +32,22 @@ class Profiles(NamedTuple):
 
 
 class Choices(NamedTuple):
-    """The permanent bits, the probabilities of selecting an item, and ε_g (fake errors), for all users.
+    """What all users need to select the items to report: permanent bits, probabilities, and ε_g of the fake errors.
 
-    Arrays have the shape `(n_users,)` unless another is given. Without selections they are empty, and n_words is 0.
+    Arrays have the shape `(n_users,)` unless another is given. They are empty, with `n_words` 0, in protocols that do
+    not select items.
     """
 
-    bits: npt.NDArray[np.uint64]  # B' with 64 items in a word, (n_users, n_words)
-    prob_zero: npt.NDArray[np.float64]  # p, the probability of an item whose permanent bit is 0
-    prob_one: npt.NDArray[np.float64]  # q, the probability of an item whose permanent bit is 1
-    zero: npt.NDArray[np.uint64]  # 2⁵³ p, rounded up
-    one: npt.NDArray[np.uint64]  # 2⁵³ q, rounded up
+    bits: npt.NDArray[np.uint64]  # permanent bits, 64 items in a word, (n_users, n_words)
+    prob_zero: npt.NDArray[np.float64]  # p, the probability of selecting an item whose permanent bit is 0
+    prob_one: npt.NDArray[np.float64]  # q, the probability of selecting an item whose permanent bit is 1
     epsilon_g: npt.NDArray[np.float64]  # infinite for model `bpr`, which has no fake errors
 
 
 class Given(NamedTuple):
-    """Random draws of all users, given by the caller as flat arrays. If the arrays are empty, the kernels draw.
+    """Random draws of all users, given by the caller as flat arrays. If they are empty, the kernels make the draws.
 
-    Model `bpr` compares an item with its *partner*: an unrated item for a rated one, and the other way round.
+    Model `bpr` compares an item with its *partner*: a rated item with an unrated one, or an unrated with a rated one.
     """
 
     starts: npt.NDArray[np.int64]  # user i has the entries `starts[i]` … `starts[i + 1]` − 1 of `items`, (n_users + 1,)
@@ -81,7 +80,7 @@ class Step(NamedTuple):
 
 
 class Vectors(NamedTuple):
-    """The user and item vectors at the start of a round; rows are padded with zeros."""
+    """The user vectors and item vectors at the start of a round; rows are padded with zeros."""
 
     users: Rows  # (n_users, width)
     items: Rows  # (n_items, width)
@@ -106,7 +105,10 @@ class Inputs(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """The working memory of a kernel for one block of users; its contents are overwritten for each user."""
+    """The working memory of a kernel for one block of users; its contents are overwritten for each user.
+
+    The last three arrays are for model `bpr`, which learns from pairs of a rated item and an unrated one, its partner.
+    """
 
     errors: Rows  # of the user's rated items, (most ratings of a user,)
     error_of_item: Rows  # errors of the user's rated items, NaN elsewhere, (n_items,)
@@ -114,9 +116,8 @@ class Scratch(NamedTuple):
     noise: npt.NDArray[np.float64]  # of the user vector, (width,)
     words: npt.NDArray[np.uint64]  # random words, as many as the longest draw needs
     bits: npt.NDArray[np.uint64]  # this round's bits, 64 items in a word, (n_words,)
-    selected: npt.NDArray[np.uint32]  # items to report; longer than n_items because `list_items` writes beyond its end
+    selected: npt.NDArray[np.uint32]  # items to report; longer than n_items, because `list_items` writes a surplus
     selected_errors: npt.NDArray[np.float64]  # errors of the items to report, (n_items,)
-    # For model `bpr` only, which learns from pairs of a rated and an unrated item:
     partners: npt.NDArray[np.uint32]  # the partner of each rated item, (most ratings of a user,)
     is_rated: npt.NDArray[np.uint8]  # 1 for the user's rated items; set to 0 again before the next user, (n_items,)
     unrated: npt.NDArray[np.uint32]  # the user's unrated items, (n_items,)
@@ -207,19 +208,19 @@ def mean_and_deviation(errors):  # type: ignore[no-untyped-def]
 
 @njit(inline="always")
 def draw_selection(user, choices, streams, scratch):  # type: ignore[no-untyped-def]
-    """Draw the items that one user reports in this round into `scratch.selected`; return their number."""
+    """Draw the items that one user reports in this round into `scratch.selected`; return the number of items."""
     n_items = len(scratch.error_of_item)
     bits = choices.bits[user]
     zero, one = choices.prob_zero[user], choices.prob_one[user]
     if max(zero, one) < SPARSE:
         return select_sparse(streams.selection, user, bits, n_items, zero, one, scratch.words, scratch.selected)
-    respond(streams.selection, user, bits, choices.zero[user], choices.one[user], scratch.words, scratch.bits)
+    respond(streams.selection, user, bits, zero, one, scratch.words, scratch.bits)
     return list_items(scratch.bits, n_items, scratch.selected)
 
 
 @njit(inline="always")
 def choose(user, rated, errors, choices, given, streams, scratch):  # type: ignore[no-untyped-def]
-    """Write the items that a user reports, and their real or fake errors, into `scratch`; return their number."""
+    """Write the items that a user reports, and their real or fake errors, into `scratch`; return how many there are."""
     if choices.bits.shape[1] == 0:
         copy_into(rated, scratch.selected)
         copy_into(errors, scratch.selected_errors)
@@ -368,14 +369,13 @@ def move_items(  # type: ignore[no-untyped-def]
         if count == 0:
             continue
         fill_normal(stream, item, words, noise[: step.n_factors])
-        unknown = count - (known_counts[item] if len(known_counts) > 0 else 0)
+        unknown = count - known_counts[item]
         spread, weight = math.sqrt(step.size * unknown) / count, step.size * step.data_weight / count
         for k in range(width):
             prior = step.size * item_vectors[item, k] * step.item_regularization[k]
             moved[item, k] += weight * total[k] - prior + spread * noise[k]
-        if len(known_counts) > 0:
-            for k in range(width):
-                moved[item, k] += known_noise[item, k] / count
+        for k in range(width):
+            moved[item, k] += known_noise[item, k] / count
     return n_reports
 
 
@@ -390,7 +390,7 @@ def item_normals(stream, n_items, width):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def report_of(user, inputs):  # type: ignore[no-untyped-def]
-    """Return the items that one user reports in this round, and their errors, as `report_block` computes them."""
+    """Return the items that one user reports in this round, and their errors: what `report_block` adds up."""
     scratch = make_scratch(user, user + 1, inputs)
     count = fill_report(user, inputs, scratch)
     return scratch.selected[:count], scratch.selected_errors[:count]

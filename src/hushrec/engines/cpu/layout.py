@@ -1,11 +1,11 @@
-"""Functions that make the arguments of the CPU kernels: blocks of users, padded rows, draws, streams."""
+"""Functions that make the arguments of the CPU kernels: blocks of users, padded rows, random draws and streams."""
 
 from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
 
-from hushrec.arrays import FloatArray, IntArray
+from hushrec.arrays import FloatArray, IntArray, row_starts
 from hushrec.engines.cpu.kernels import Given, Rows, Step, Streams
 from hushrec.engines.cpu.philox import Stream, make_stream
 from hushrec.engines.gradient import GradientProblem
@@ -16,14 +16,15 @@ from hushrec.randomness import Purpose
 
 REGISTER_BYTES = 64
 MOST_BLOCKS, FEWEST_BLOCKS = 64, 8
-REPORTS_PER_SUM = 32  # mean reports of an item in a block, so that clearing and adding up the sums costs little
+REPORTS_PER_SUM = 32  # least mean number of reports of an item in a block: fewer blocks take less time to add up
 
 
 def block_borders(problem: GradientProblem) -> IntArray:
-    """Return the first user of every block of users, and the number of users; blocks have about equal work.
+    """Divide the users into blocks with about equal work.
 
-    The number of blocks depends on the problem, never on the machine, so that results are reproducible. It is a power
-    of two, which divides evenly among most numbers of cores.
+    Return the first user of each block, and at the end the number of users. How many blocks there are depends on the
+    problem, never on the machine, so that results are reproducible. It is a power of two, so that most machines can
+    give each core the same number of blocks.
     """
     z = problem.terms.reports_per_client
     counts = problem.rated_counts
@@ -36,7 +37,7 @@ def block_borders(problem: GradientProblem) -> IntArray:
 
 
 def given_draws(problem: GradientProblem, draws: Mapping[int, Draws] | None) -> Given:
-    """Return the draws of all users as the flat arrays that kernels take; empty arrays if `draws` is None."""
+    """Return everybody's random draws of one round as flat arrays for the kernels; empty arrays if `draws` is None."""
     width, none = problem.model.user_width, np.empty(0, np.uint32)
     if draws is None:
         return Given(np.empty(0, np.int64), none, np.empty(0), np.empty((0, width)), none, none)
@@ -44,8 +45,8 @@ def given_draws(problem: GradientProblem, draws: Mapping[int, Draws] | None) -> 
     if set(draws) != set(active):
         missing, others = len(set(active) - set(draws)), len(set(draws) - set(active))
         raise ParameterError(
-            "draws must have an entry for each user who takes part, and for no other, but"
-            f" {missing} users have none and {others} take no part. Give the draws of a run of the same problem."
+            f"draws must have an entry for each user who takes part, and no others, but {missing} entries are missing"
+            f" and {others} are of users who take no part. Give the draws of a run of the same problem."
         )
     counts = np.zeros(problem.n_users, np.int64)
     user_noise = np.zeros((problem.n_users, width))
@@ -60,14 +61,16 @@ def given_draws(problem: GradientProblem, draws: Mapping[int, Draws] | None) -> 
             fakes[~np.isin(own.selected, problem.items[rows])] = own.fake_errors
         counts[user], user_noise[user] = len(own.selected), own.user_noise
         errors.append(fakes)
-    starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     items = np.concatenate([draws[user].selected for user in active]).astype(np.uint32)
     partners = np.concatenate([draws[user].selected_partners for user in active]).astype(np.uint32)
-    return Given(starts, items, np.concatenate(errors), user_noise, user_partners, partners)
+    return Given(row_starts(counts), items, np.concatenate(errors), user_noise, user_partners, partners)
 
 
 def padded(problem: GradientProblem, rows: FloatArray, dtype: npt.DTypeLike) -> Rows:
-    """Return the rows padded with zeros to one width for the problem's model, a multiple of a vector register."""
+    """Return the rows padded with zeros to a width that fills whole vector registers of the processor.
+
+    The width is the same for all vectors of a problem, whatever their length, and depends on `dtype`.
+    """
     kind = np.dtype(dtype)
     per_register = REGISTER_BYTES // kind.itemsize
     n_numbers = problem.model.item_width + isinstance(problem.model, FactorizationMachine)
@@ -104,6 +107,6 @@ def make_streams(problem: GradientProblem, round_number: int) -> Streams:
 def user_stream(problem: GradientProblem, purpose: Purpose, round_number: int) -> Stream:
     """Return the key from which kernels derive every user's random stream for one purpose and round.
 
-    If the problem holds only a part of the users, each of them has the same stream as in the whole run.
+    If the problem holds only a part of the users, each user has the same stream as in the whole run.
     """
     return make_stream(problem.seed, purpose, round_number, problem.first_user)

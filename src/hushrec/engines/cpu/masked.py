@@ -6,7 +6,7 @@ the same as on devices (`hushrec.protocols.masked.device_table`): with the rando
 rounding, the integers are identical.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any
@@ -17,7 +17,6 @@ import numpy as np
 from hushrec.arrays import BoolArray, FloatArray, IntArray
 from hushrec.budget.gaussian import own_norm_squared
 from hushrec.engines import Remark, State, check_rounds_left
-from hushrec.engines.cpu import audience_kernels
 from hushrec.engines.cpu import masked_kernels as kernels
 from hushrec.engines.cpu.compilation import CompilationNotice
 from hushrec.engines.cpu.masked_kernels import Codes, Given, People, Target
@@ -25,24 +24,19 @@ from hushrec.engines.cpu.philox import make_stream
 from hushrec.errors import Diverged, ParameterError
 from hushrec.models.gaussian_process import Ratings
 from hushrec.models.predictor import Arrays, Predictor
-from hushrec.protocols.masked import plan
 from hushrec.protocols.masked.audience.table import AudienceTable
-from hushrec.protocols.masked.constants import CONSTANTS
+from hushrec.protocols.masked.blocks import KINDS
 from hushrec.protocols.masked.encoding import BlockCode, Table, clip_of_norm, decode_sum
 from hushrec.protocols.masked.evaluation import NO_RATINGS, is_held_out
 from hushrec.protocols.masked.learning import learning_of
 from hushrec.protocols.masked.noise import summed_noise
 from hushrec.protocols.masked.plan import Round
 from hushrec.protocols.masked.protocol import Masked
-from hushrec.protocols.masked.table import PublicTable
 from hushrec.randomness import Purpose, SeededRandomness
 from hushrec.simulation.training_problem import AnyProblem
 
 TASKS_PER_THREAD = 4
 
-_ROWS = [name for block in (plan.AUDIENCE, plan.BIAS, plan.FACTORS) for name in (block, plan.curvature_of(block))]
-_ORDER = (plan.COUNTS, plan.MOMENTS, *_ROWS, plan.PRIOR, plan.EVALUATION)  # as in `masked_kernels`
-_KINDS = {name: kind for kind, name in enumerate(_ORDER)}
 NOTHING_GIVEN = Given(np.empty(0, np.int64), np.empty(0))
 
 
@@ -65,51 +59,33 @@ class MaskedPeople:
         """Return the sum, before noise, of these people's integer tables in round `number`, all blocks in one vector.
 
         `one` is the round in the plan, `codes` has the encodings of its blocks, and `table` is the public table before
-        the round. `present` has one flag per person: whether the device reports. In tests, `given`
-        has the uniform numbers that decide the rounding; by default they are drawn from the seed.
+        the round. `present` has one flag per person: whether the device reports. In tests, `given` has the uniform
+        numbers that decide the rounding; by default they are drawn from the seed.
         """
         problem = self.problem
         people = People(*self._used, present, *self._held)
         stream = make_stream(problem.seed, Purpose.TABLE_ROUNDING, number, problem.first_user)
-        layout, size = _layout(one, codes, problem.protocol(0).fraction(problem.terms))
-        add_people, public = self._kernel(table)
+        encodings = _encodings(one, codes, problem.protocol(0).fraction(problem.terms))
+        add_people = kernels.add_choosers if isinstance(table, AudienceTable) else kernels.add_people
+        public = learning_of(problem.model).entry_arrays(table)
         threads = numba.get_num_threads()
         borders = even_work(people.starts, TASKS_PER_THREAD * threads)
 
         def add(task: int) -> IntArray:
-            sums = np.zeros(size, np.int64)
-            add_people(borders[task], borders[task + 1], people, public, Target(layout, stream, given, sums))
+            sums = np.zeros(one.size, np.int64)
+            add_people(borders[task], borders[task + 1], people, public, Target(encodings, stream, given, sums))
             return sums
 
-        total = np.zeros(size, np.int64)
+        total = np.zeros(one.size, np.int64)
         with ThreadPoolExecutor(threads) as pool:
             for sums in pool.map(add, range(len(borders) - 1)):
                 total += sums
         return total
 
     def predictor(self, users: None, public: Arrays) -> Predictor:
-        """Return the predictor of these people; `users` is None, because masked runs have no user vectors."""
+        """Return the predictor for these people; `users` is not used."""
         made: Predictor = self.problem.protocol(0).make_predictor(self.problem, public, {})
         return made
-
-    def _kernel(self, table: Any) -> tuple[Callable[..., None], Any]:
-        """Return the compiled loop over people for this class of public table, and the table's arrays for the loop."""
-        if isinstance(table, AudienceTable):
-            public = audience_kernels.Table(table.columns, table.count_weights, table.weights, table.asked)
-            return audience_kernels.add_people, public
-        return kernels.add_people, self._kernel_table(table)
-
-    def _kernel_table(self, table: PublicTable) -> kernels.Table:
-        shape = (
-            CONSTANTS.profile_spread,
-            CONSTANTS.profile_offset,
-            CONSTANTS.usual_log_profile,
-            CONSTANTS.audience_limit,
-            CONSTANTS.factor_limit,
-        )
-        own = {name: value for name, value in vars(table).items() if name in kernels.Table._fields}
-        taste = self.problem.model.columns.taste
-        return kernels.Table(**own, precisions=1 / table.variances, taste_columns=taste, shape=np.array(shape))
 
 
 class CpuMaskedEngine:
@@ -136,8 +112,8 @@ class CpuMaskedEngine:
         if survivors < self.priced.cohort.smallest:
             raise ParameterError(
                 f"the number of devices that report in a round must be at least {self.priced.cohort.smallest}, for"
-                f" which the noise is sized, got {survivors} in round {self.round_number + 1}. Lower dropout, or lower"
-                " survivors, the fraction of the devices for which the noise is sized."
+                f" which the noise is sized, got {survivors} in round {self.round_number + 1}. Lower the option"
+                " dropout, or the option survivors (the fraction of the devices for which the noise is sized)."
             )
         totals = self.sum_tables(one, self.learner.table(), present)
         sums = {
@@ -147,7 +123,7 @@ class CpuMaskedEngine:
         self.learner.learn(sums, survivors)
 
     def public(self) -> Arrays:
-        """Return the arrays of the public table after the latest round, by name."""
+        """Return the arrays of the public table after the latest round, by name, and the entry `round_number`."""
         return {**vars(self.learner.table()), "round_number": np.array(self.round_number)}
 
     def predictor(self) -> Predictor:
@@ -163,7 +139,7 @@ class CpuMaskedEngine:
         return {}
 
     def bytes_per_client_round(self) -> float:
-        """Return the mean size in bytes of a table over the rounds: 4 bytes per number, zeros included."""
+        """Return the size of one device's table in bytes, averaged over the rounds; every number takes 4 bytes."""
         rounds = self.priced.plan.rounds
         return float(4 * sum(one.size for one in rounds) / len(rounds))
 
@@ -179,7 +155,10 @@ class CpuMaskedEngine:
         self._latest = None
 
     def sum_tables(self, one: Round, table: Any, present: BoolArray) -> list[Table]:
-        """Return, for each block of round `one`, the sum modulo 2³² of all present devices' tables, noise included."""
+        """Return, for each block of round `one`, the sum modulo 2³² of all present devices' integers, noise included.
+
+        `table` is the public table before the round; `present` has one flag per person.
+        """
         number = self.round_number + 1
         codes = self.priced.codes[self.round_number]
         survivors = int(np.count_nonzero(present))
@@ -194,7 +173,7 @@ class CpuMaskedEngine:
     def sum_integers(
         self, one: Round, codes: Sequence[BlockCode], table: Any, present: BoolArray, given: Given = NOTHING_GIVEN
     ) -> list[IntArray]:
-        """Return, for each block, the sum of all present devices' integers before noise; no real server sees it.
+        """Return, for each block, the sum of all present devices' integers before noise, which no real server sees.
 
         `MaskedPeople.sum_integers` explains the arguments.
         """
@@ -235,32 +214,19 @@ def _only(problem: AnyProblem, wanted: BoolArray) -> Ratings:
     return Ratings(before[problem.starts], problem.items[wanted], problem.values[wanted])
 
 
-def _layout(one: Round, codes: Sequence[BlockCode], fraction: float) -> tuple[Codes, int]:
-    """Return how the blocks of round `one` are encoded, for the kernels, and the number of integers in its table.
+def _encodings(one: Round, codes: Sequence[BlockCode], fraction: float) -> Codes:
+    """Return the encoding of the blocks of round `one` for the kernels; `codes` has the encoding of each block.
 
-    `codes` has the encoding of each block. `fraction` multiplies the largest norm of every block's integers; it is
-    below 1 for people whose own budget is smaller than the run's.
+    `fraction` multiplies the largest norm of every block's integers; it is below 1 for people whose own budget is
+    smaller than the run's.
     """
-    layout = Codes(
-        wanted=np.zeros(kernels.KINDS, np.bool_),
-        clips=np.ones(kernels.KINDS),
-        scales=np.ones(kernels.KINDS),
-        clip_units=np.ones(kernels.KINDS),
-        limits=np.zeros(kernels.KINDS, np.int64),
-        offsets=np.zeros(kernels.KINDS, np.int64),
-    )
-    size = 0
+    rows = [(0.0, 1.0, 1.0, 0, 0)] * len(KINDS)
+    offset = 0
     for block, code in zip(one.blocks, codes, strict=True):
-        kind = _KINDS[block.name]
-        layout.wanted[kind] = True
-        layout.clips[kind] = block.clip
-        layout.scales[kind] = 1 / code.grid
         limit = own_norm_squared(code.norm_squared, fraction)
-        layout.clip_units[kind] = clip_of_norm(code, limit)
-        layout.limits[kind] = limit
-        layout.offsets[kind] = size
-        size += block.size
-    return layout, size
+        rows[KINDS.index(block.name)] = (block.clip, 1 / code.grid, clip_of_norm(code, limit), limit, offset)
+        offset += block.size
+    return Codes(*map(np.array, zip(*rows, strict=True)))
 
 
 def even_work(starts: IntArray, n_tasks: int) -> IntArray:

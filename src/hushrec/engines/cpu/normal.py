@@ -1,6 +1,6 @@
 """The normal distribution for compiled kernels: CDF, inverse CDF, normal draws, and fake errors by the inverse CDF.
 
-The distributions are those of `mechanisms.fake_errors` and `budget.calibrate.fake_error_bound`; tests compare them.
+Tests compare the results with `mechanisms.fake_errors` and `budget.calibrate.fake_error_bound`.
 """
 
 import math
@@ -20,16 +20,17 @@ _NARROW = 1e-4  # standard deviations; across a narrower interval the normal den
 _DEEP = 1e-270  # smaller probabilities are handled by their logarithm
 
 _SHIFT = np.uint64(12)
-_LAYER, _SIGN, _ONE = np.uint64(255), np.uint64(256), np.uint64(1)
-_OWN_BLOCKS = 16
+_LAYER, _SIGN = np.uint64(255), np.uint64(256)  # the bits of a random word that select a layer and a sign
+_ONE = np.uint64(1)
+_OWN_BLOCKS = 16  # draw number k may need further random numbers: those from block (k + 1) · 2^16 on
 _LAST_EDGE, _AREA = 3.6541528853610088, 4.92867323399e-3  # constants of a ziggurat with 256 layers
 
 
 def ziggurat() -> tuple[FloatArray, FloatArray]:
     """Return the right edges of the ziggurat's layers, the lowest first, and the heights exp(−x²/2) at these edges.
 
-    The lowest layer consists of the tail and the rectangle beside it. In place of its edge, the array has the width of
-    a rectangle that has the layer's height and area.
+    The lowest layer consists of the tail and the rectangle beside it. It has no right edge; in its place, the array has
+    the width of a rectangle with the height and area of the lowest layer.
     """
     edges = np.empty(257)
     edges[0], edges[1], edges[256] = _AREA * math.exp(_LAST_EDGE**2 / 2), _LAST_EDGE, 0.0
@@ -82,7 +83,7 @@ def ndtri_central(q):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def ndtri_tail(p):  # type: ignore[no-untyped-def]
-    """Return Φ⁻¹(p) for p below 0.075, the left tail, by AS 241 in √(−ln p)."""
+    """Return Φ⁻¹(p) for p below 0.075, in the left tail, by the functions of √(−ln p) of Wichura's AS 241 (1988)."""
     r = math.sqrt(-math.log(p))
     if r <= 5.0:
         r -= 1.6
@@ -150,7 +151,7 @@ def fill_normal(stream, user, words, out):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _place_in_layers(words, out):  # type: ignore[no-untyped-def]
-    """Fill `out` with the first candidates of `fill_normal`: one number, with sign, from each random word in `words`.
+    """Fill `out` with the draws that `fill_normal` tries first: one number, with sign, from each word in `words`.
 
     The word's lowest 8 bits select a layer, and the next bit selects the sign. The upper 52 bits give the horizontal
     position in the layer.
@@ -225,9 +226,9 @@ def _log_mass(center, s):  # type: ignore[no-untyped-def]
 def fill_fakes(mean, deviation, epsilon_g, words, out):  # type: ignore[no-untyped-def]
     """Fill `out` with fake errors from N(mean, deviation²) truncated to ±α, each from one random word in `words`.
 
-    `mean` and `deviation` are those of the person's real errors. α follows from `epsilon_g` by Theorem 3 of [SDCF]:
-    0 gives the untruncated normal distribution, ∞ gives zeros. With deviation 0, as of a person with one rating, every
-    fake error is the mean.
+    `mean` and `deviation` describe the person's real errors. α follows from `epsilon_g` by Theorem 3 of [SDCF].
+    If `epsilon_g` is 0, the distribution is not truncated; if it is ∞, fake errors are 0. If `deviation` is 0, as for a
+    person with one rating, every fake error is the mean.
     """
     if epsilon_g == np.inf:
         out[:] = 0.0

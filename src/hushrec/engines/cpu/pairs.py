@@ -1,7 +1,8 @@
 """Compiled kernels for one round of pairwise ranking (model `bpr`): like `kernels`, with pairs instead of ratings.
 
 A pair is a rated item and an unrated one, its partner. A user's unrated items are listed once per round, so that the
-draw of a partner takes one random word. Sums, noise and the order of blocks are the same as in `kernels`.
+draw of a partner takes one random word. Sums, noise and the order of the blocks of users are the same as
+in `kernels`.
 """
 
 import math
@@ -40,7 +41,7 @@ def draw_partners(stream, user, candidates, words, partners):  # type: ignore[no
 
 @njit(cache=True, fastmath=REORDER)
 def pair_product(item, other, user_vector, item_vectors):  # type: ignore[no-untyped-def]
-    """Return x = u v_jᵀ − u v_j'ᵀ, the score of `item` j minus that of `other` j', for the user vector u."""
+    """Return x = u v_jᵀ − u v_j'ᵀ: the score of `item` j minus the score of `other` j', for the user vector u."""
     row, far = item_vectors[item], item_vectors[other]
     product = (row[0] - far[0]) * user_vector[0]
     for k in range(1, len(row)):

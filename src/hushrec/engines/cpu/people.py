@@ -16,8 +16,8 @@ import numpy.typing as npt
 from hushrec.arrays import IntArray
 from hushrec.engines.cpu import kernels, layout, pairs
 from hushrec.engines.cpu.kernels import Choices, Inputs, Outcome, Profiles, Rows, Vectors
-from hushrec.engines.cpu.randomized_response import fill_permanent, threshold
-from hushrec.engines.gradient import GradientProblem, fake_ranges, profile_caps, selection_probabilities
+from hushrec.engines.cpu.randomized_response import fill_permanent
+from hushrec.engines.gradient import GradientProblem, profile_caps, selection_probabilities, user_epsilon_g
 from hushrec.models.fm import FactorizationMachine
 from hushrec.models.predictor import Arrays, Predictor
 from hushrec.protocols.gradient.device import Draws
@@ -28,7 +28,7 @@ Value = TypeVar("Value")
 
 
 class People:
-    """The users of a problem or a part of it, divided into blocks at `borders`. Only the permanent bits are mutable."""
+    """The users of a problem or of a part, divided into blocks at `borders`. Only their permanent bits change later."""
 
     def __init__(self, problem: GradientProblem, borders: IntArray, dtype: npt.DTypeLike = np.float32) -> None:
         self.problem, self.borders, self._dtype = problem, borders, np.dtype(dtype)
@@ -66,7 +66,7 @@ class People:
         The gradient of a reported item contains e u, its error times the user vector. `sums`, of shape
         `(n_blocks, n_items, width)`, is filled with each item's sum of e u; `counts`, of shape `(n_blocks, n_items)`,
         with its number of gradients. Return the new user vectors with the privacy losses of this round, and the largest
-        norm |e| ‖u‖ of an e u, which is ∞ if a number is not finite.
+        norm |e| ‖u‖ over all reported items. This norm is ∞ if a number is not finite.
         """
         before = inputs.vectors.users
         outcome = Outcome(before.copy(), np.zeros(self.problem.n_users))
@@ -83,7 +83,7 @@ class People:
         return outcome, largest
 
     def predictor(self, users: Rows, public: Arrays) -> Predictor:
-        """Return the predictor of these users, from their vectors with padded rows and the public table."""
+        """Return the predictor for these people, from their padded user vectors `users` and the public table."""
         own = np.asarray(users[:, : self.problem.model.user_width], np.float64)
         return Predictions(self.problem).predictor(own, public["item_vectors"])
 
@@ -95,7 +95,7 @@ class People:
             return
         first_round = 1 if problem.terms.epoch_rounds is None else epoch * problem.terms.epoch_rounds + 1
         caps = profile_caps(problem)
-        flip = threshold(self._probabilities.prob_randomize / 2)
+        flip = self._probabilities.prob_randomize / 2
         stream = layout.user_stream(problem, Purpose.PERMANENT_BITS, first_round)
         starts, items, bits = self.profiles.starts, self.profiles.items, self.choices.bits
         self._epoch = -1  # until all bits are drawn
@@ -107,16 +107,16 @@ class People:
         self._epoch = epoch
 
     def with_constant(self, users: Rows) -> Rows:
-        """Set the column after the user vectors to 1 for model `fm`, in place, and return the rows.
+        """Set the column after the user vectors to 1 for model `fm`, in place, and return `users`.
 
-        This column multiplies the part of a prediction that depends on the item alone. Other models have no such part.
+        The column multiplies the term of a prediction that depends on the item alone, which only model `fm` has.
         """
         if isinstance(self.problem.model, FactorizationMachine):
             users[:, self.problem.model.user_width] = 1
         return users
 
     def _training_values(self) -> Rows:
-        """Return the values that devices train on: the ratings, with noise from each device's stream in `isgld`."""
+        """Return the values that devices train on: ratings, in `isgld` with Laplace noise from each user's stream."""
         problem = self.problem
         values = np.zeros(len(problem.values), self._dtype)
         for user in problem.active_users:
@@ -130,14 +130,14 @@ class People:
         n_words = -(-problem.n_items // 64) if self._probabilities is not None else 0
         bits = np.zeros((problem.n_users, n_words), np.uint64)
         if self._probabilities is None:
-            nothing, nowhere = np.zeros(0), np.zeros(0, np.uint64)
-            return Choices(bits, nothing, nothing, nowhere, nowhere, nothing)
-        zero, one = self._probabilities.prob_send_zero, self._probabilities.prob_send_one
-        return Choices(bits, zero, one, threshold(zero), threshold(one), fake_ranges(problem))
+            return Choices(bits, np.zeros(0), np.zeros(0), np.zeros(0))
+        return Choices(
+            bits, self._probabilities.prob_send_zero, self._probabilities.prob_send_one, user_epsilon_g(problem)
+        )
 
 
 def in_threads(threads: ThreadPoolExecutor, work: Callable[[int, int, int], Value], borders: IntArray) -> list[Value]:
-    """Call work(index, first, stop) in threads for each range `first` … `stop` − 1 between two consecutive borders.
+    """Call `work(index, first, stop)` in threads, for each range `first` … `stop` − 1 between consecutive `borders`.
 
     Return the results in the order of the ranges; `index` counts the ranges from 0. Kernels release the GIL, so that
     calls run in parallel. No call is still running when this function returns or raises.

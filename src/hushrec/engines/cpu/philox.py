@@ -36,8 +36,8 @@ class Stream(NamedTuple):
 def make_stream(seed: int, purpose: int, round_number: int, first_user: int = 0) -> Stream:
     """Return the key of the streams of one purpose and round; `draw_block` adds the user.
 
-    A kernel that runs a part of the users counts them from 0. `first_user` is the number of its first user in the whole
-    run, so that every user draws from the same stream however users are divided into parts.
+    A kernel that runs a part of the users counts its users from 0. `first_user` is the number of the part's first user
+    in the whole run, so that a user's stream does not depend on how users are divided into parts.
     """
     if not 0 <= seed < 2**64:
         raise ParameterError(f"seed must be in [0, 2^64), got {seed}.")
@@ -80,7 +80,10 @@ def draw_block(stream, user, block):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def fill_words(stream, user, first_block, words):  # type: ignore[no-untyped-def]
-    """Fill `words`, of even length, from block `first_block` on: the blocks' first words, then their second words."""
+    """Fill `words`, of even length, with random words of this user's stream, from block `first_block` on.
+
+    The first half of `words` gets the first word of each block, and the second half the second word.
+    """
     half = len(words) // 2
     for block in range(half):
         words[block], words[half + block] = draw_block(stream, user, first_block + block)

@@ -8,10 +8,8 @@ between them. A candidate is then kept with probability p / max(p, q) or q / max
 """
 
 import math
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
 from hushrec.engines.cpu.normal import open_uniform
@@ -31,22 +29,20 @@ _JOINT = 10  # number of highest bits that are compared for all items together; 
 _REST_BLOCK, _SUBSET_BLOCK = np.int64(2**30), np.int64(2**31)  # far beyond the blocks that other draws use
 
 
-def threshold(probability: npt.ArrayLike) -> Any:
-    """Return a probability, or each entry of an array of probabilities, times 2^53, as `uint64`.
-
-    The product is rounded up, so that no event is drawn with less than its probability.
-    """
-    return np.ceil(np.multiply(probability, 2.0**BITS)).astype(np.uint64)
+@njit(inline="always")
+def threshold(probability):  # type: ignore[no-untyped-def]
+    """Return a probability times 2^53 as `uint64`, rounded up, so that the probability never becomes smaller."""
+    return np.uint64(np.ceil(probability * 2.0**BITS))
 
 
 @njit(cache=True)
-def respond(stream, user, bits, if_zero, if_one, words, out):  # type: ignore[no-untyped-def]
+def respond(stream, user, bits, prob_zero, prob_one, words, out):  # type: ignore[no-untyped-def]
     """Draw a random bit for each item into `out`, which packs 64 items into a word.
 
-    The bit is 1 with probability `if_one` if the item's bit in `bits` is 1, and with probability `if_zero` otherwise.
-    Both probabilities are given as integer multiples of 2^-53 (`threshold`). `words` is working memory of
-    `scratch_words` words.
+    The bit is 1 with probability `prob_one` if the item's bit in `bits` is 1, and with probability `prob_zero`
+    otherwise. `words` is working memory of `scratch_words` words.
     """
+    if_zero, if_one = threshold(prob_zero), threshold(prob_one)
     n_words = len(bits)
     undecided, random = words[:n_words], words[n_words : (_JOINT + 1) * n_words]
     fill_words(stream, user, FIRST_BLOCK, random)
@@ -56,9 +52,10 @@ def respond(stream, user, bits, if_zero, if_one, words, out):  # type: ignore[no
 
 @njit(cache=True)
 def _compare_first_bits(bits, if_zero, if_one, random, undecided, out):  # type: ignore[no-untyped-def]
-    """Compare the `_JOINT` highest bits of uniform numbers and probabilities, for 64 items at a time.
+    """Compare the `_JOINT` highest bits of each item's uniform number and probability, for 64 items at a time.
 
-    Set the bit in `out` of each selected item, and the bit in `undecided` of each item whose compared bits are equal.
+    The probabilities `if_zero` and `if_one` are multiples of 2^-53. Set the bit in `out` of each selected item, and the
+    bit in `undecided` of each item whose compared bits are equal.
     """
     for place in range(len(bits)):
         ones = bits[place]
@@ -84,10 +81,10 @@ def _chance(ones, if_zero, if_one, weight):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _compare_rest(stream, user, bits, if_zero, if_one, undecided, out):  # type: ignore[no-untyped-def]
-    """Decide the items that `_compare_first_bits` left undecided: those whose bit in `undecided` is 1.
+    """Decide the items whose bit in `undecided` is 1, which `_compare_first_bits` left undecided.
 
-    For these items, compare the remaining lower bits of the uniform number with those of the item's probability. Set
-    the bit in `out` of each item that is selected. An item whose bits are all equal is not selected.
+    For these items, compare the remaining lower bits of the uniform number and of the item's probability. Set the bit
+    in `out` of each selected item. An item is not selected if all bits are equal.
     """
     block = _REST_BLOCK
     for place in range(len(bits)):
@@ -105,7 +102,7 @@ def _compare_rest(stream, user, bits, if_zero, if_one, undecided, out):  # type:
 
 @njit(cache=True)
 def scratch_words(n_words):  # type: ignore[no-untyped-def]
-    """Return the number of working-memory words that draws for 64 · n_words items need."""
+    """Return the number of working-memory words that draws for 64 · `n_words` items need."""
     return max((_JOINT + 1) * n_words, _CHUNK)
 
 
@@ -120,7 +117,7 @@ def count_ones(word):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def lowest_bit(word):  # type: ignore[no-untyped-def]
-    """Return the position of the lowest bit that is 1 in a `uint64`; 64 if no bit is."""
+    """Return the position of the lowest bit that is 1 in a `uint64`; 64 if all bits are 0."""
     return np.uint64(count_ones((word & (~word + _ONE)) - _ONE))
 
 
@@ -151,10 +148,11 @@ def list_items(bits, n_items, items):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def select_sparse(stream, user, bits, n_items, prob_zero, prob_one, words, items):  # type: ignore[no-untyped-def]
-    """Draw the items that a user reports, write them to `items`, ascending, and return their number.
+    """Draw the items that a user reports, write them to `items`, ascending, and return the number of items.
 
-    This is the method for small probabilities, by geometric gaps. An item is selected with probability `prob_one` if
-    its permanent bit in `bits` is 1, otherwise with `prob_zero`. `words` is working memory of `scratch_words` words.
+    The method is fast for small probabilities: it draws the gaps between candidates from a geometric distribution, and
+    then keeps or drops each candidate at random. An item is selected with probability `prob_one` if its permanent bit
+    in `bits` is 1, otherwise with `prob_zero`. `words` is working memory of `scratch_words` words.
     """
     rate = max(prob_zero, prob_one)
     if rate == 0.0:
@@ -183,8 +181,8 @@ def fill_permanent(first_user, stop_user, starts, items, caps, flip, stream, bit
     """Draw the permanent bits of users `first_user` … `stop_user` − 1 into `bits`, which has one row per user.
 
     User i rated the items `items[starts[i]:starts[i + 1]]`; the row of a user without ratings is left unchanged. The
-    bit of an item is 1 if the user rated it; it is then flipped with probability `flip[i]` · 2^-53. If a user rated
-    more than `caps[i]` items, only that many of them, chosen at random, count as rated.
+    bit of an item is 1 if the user rated it, and 0 otherwise; it is then flipped with probability `flip[i]`. If a user
+    rated more than `caps[i]` items, only `caps[i]` of them, chosen at random, count as rated.
     """
     for user in range(first_user, stop_user):
         rated = items[starts[user] : starts[user + 1]]

@@ -2,9 +2,10 @@
 
 Engine `gpu` uses them where the kernels of `engines.gpu.fused` cannot run, and tests compare the two. In the shapes, g
 is the number of runs that share their training values, n of users, m of items and k of factors. `values` `(n, m)` holds
-the training rating of each cell, NaN if the user has not rated the item. Work and memory grow with n m instead of the
-number of ratings. For data sets with a few percent of rated cells this is still fast, because the sums of errors times
-vectors are matrix products, and no list is built, sorted or searched.
+the training rating of each cell, NaN if the user has not rated the item. Arrays of a single run have no axis g.
+
+Work and memory grow with n m instead of the number of ratings. For data sets with a few percent of rated cells this is
+still fast, because the sums of errors times vectors are matrix products, and no list is built, sorted or searched.
 """
 
 import math
@@ -20,16 +21,18 @@ _LARGEST_BELOW_ONE = 1 - 2.0**-24  # in float32; the normal quantile of 1 would 
 
 @dataclass(frozen=True, eq=False)
 class FakeLaw:
-    """The distribution of each user's fake errors: the normal distribution of the real errors truncated to ±`bound`.
+    """The distribution of each user's fake errors, a truncated normal distribution.
 
-    fake = sign · (center + deviation · Φ⁻¹(low + uniform · mass)). Every field is `(g, n)`, for g runs and n users.
+    Before it is truncated to ±`bound`, it has the mean and deviation of the user's real errors. A fake error is
+    sign · (center + deviation · Φ⁻¹(low + uniform · mass)), with a uniform number in [0, 1). Every field is `(g, n)`,
+    for g runs and n users.
     """
 
     sign: Tensor  # of the mean of the real errors, −1 or 1
     center: Tensor  # absolute value of that mean
     deviation: Tensor  # standard deviation of the real errors
-    low: Tensor  # Φ((−bound − center) / deviation): the probability below −bound
-    mass: Tensor  # exp(−ε_g), the probability between −bound and bound
+    low: Tensor  # Φ((−bound − center) / deviation): the probability below −bound before truncation
+    mass: Tensor  # exp(−ε_g): the probability between −bound and bound before truncation
     bound: Tensor  # α
 
     def of_run(self, run: int) -> "FakeLaw":
@@ -83,7 +86,10 @@ def _log_mass(center: Tensor, s: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class UserSums:
-    """For each user, the sum of error times item vector over the rated items, and the errors' mean and deviation."""
+    """For each user, the sum of error times item vector over the rated items, and the errors' mean and deviation.
+
+    The shapes are for g runs, n users and k factors.
+    """
 
     gradients: Tensor  # (g, n, k)
     error_mean: Tensor  # (g, n)
@@ -92,7 +98,10 @@ class UserSums:
 
 @dataclass(frozen=True, eq=False)
 class ItemSums:
-    """Sums over all reports of a round: gradients and their number for each item, squared errors for each user."""
+    """Sums over all reports of a round: gradients and their number for each item, squared errors for each user.
+
+    The shapes are for g runs, n users, m items and k factors.
+    """
 
     gradients: Tensor  # Σ e u, errors times user vectors, of each item, (g, m, k)
     counts: Tensor  # users who report each item, (g, m)
@@ -119,12 +128,18 @@ def rated_errors(values: Tensor, user_vectors: Tensor, item_vectors: Tensor) -> 
 
 
 def select_cells(bits: Tensor, prob_send_zero: Tensor, prob_send_one: Tensor, uniform: Tensor) -> Tensor:
-    """Return whether each cell is selected, `(g, n, m)`: the probability depends on its permanent bit."""
+    """Return whether each (user, item) cell is selected, `(g, n, m)`: whether its number in `uniform` is below p.
+
+    Here p is the user's `prob_send_one` if the permanent bit of the cell, in `bits`, is 1, else `prob_send_zero`.
+    """
     return uniform < torch.where(bits, prob_send_one[..., None], prob_send_zero[..., None])
 
 
 def item_sums(values: Tensor, selected: Tensor, fakes: Tensor, user_vectors: Tensor, item_vectors: Tensor) -> ItemSums:
-    """Return the `ItemSums`: a selected cell has its real error if it is rated, otherwise its fake error."""
+    """Return the `ItemSums` of one round.
+
+    The error of a selected cell is the real error if the cell is rated, else its entry in `fakes`.
+    """
     errors = torch.where(values.isnan(), fakes, rated_errors(values, user_vectors, item_vectors))
     errors = torch.where(selected, errors, 0.0)
     return ItemSums(errors.transpose(-1, -2) @ user_vectors, selected.sum(-2), (errors**2).sum(-1))

@@ -1,8 +1,8 @@
 """A batch of many runs of model `mf` or `bpr` (budgets × splits × seeds) in PyTorch, on one GPU or on the CPU.
 
 Results have the same distribution as those of engine `reference`. Random numbers are keyed by (seed, purpose, round),
-so that the other runs of a batch change the result of a run by rounding errors at most. The noise of all c gradients
-of an item is drawn as one normal vector with c times the variance. The selection is drawn for every (user, item) cell.
+so that a run has the same result in any batch, except for rounding errors. The noise of all c gradients of an item is
+drawn as one normal vector with c times the variance. The selection is drawn for every (user, item) cell.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from hushrec.arrays import FloatArray, IntArray
+from hushrec.arrays import BoolArray, FloatArray, IntArray
 from hushrec.engines import Remark, State
 from hushrec.engines.gpu import dense, pairs, user_arrays
 from hushrec.engines.gpu.held_out import HeldOut, held_out_ranks, rating_errors
@@ -24,7 +24,7 @@ from hushrec.randomness import Purpose, SeededRandomness
 
 
 class GpuBatch:
-    """A batch of runs with the same users and items; `run_round` runs one round of all of them.
+    """A batch of runs with the same users and items; `run_round` runs one round of every run.
 
     `kernels` is `fused` (Triton, for model `mf` on a GPU) or `dense` (plain PyTorch); None chooses `fused` if possible.
     """
@@ -40,6 +40,8 @@ class GpuBatch:
         for problem in problems:
             user_arrays.check_supported(problem, problems[0])
         self.problems = list(problems)
+        self.n_users, self.n_items = problems[0].n_users, problems[0].n_items
+        self._runs = range(len(problems))
         self.device = torch.device(device or default_device())
         self.from_pairs = problems[0].model.learns_from_pairs
         fusable = self.device.type == "cuda" and not self.from_pairs
@@ -52,32 +54,28 @@ class GpuBatch:
         self._place_values()
         self._place_vectors()
         self._place_terms()
-        self._bits: Tensor | None = None
-        self._value_rho = self._zeros(len(self.problems), self.n_users)
-        self._reports = self._zeros(len(self.problems))
-
-    @property
-    def n_users(self) -> int:
-        return self.problems[0].n_users
-
-    @property
-    def n_items(self) -> int:
-        return self.problems[0].n_items
+        shape = (len(problems), self.n_users, self.n_items)
+        self._bits = torch.zeros(shape, dtype=torch.bool, device=self.device)  # drawn in the first round
+        self._value_rho = self._tensor(np.zeros(shape[:2]))
+        self._reports = self._tensor(np.zeros(shape[0]))
 
     def run_round(self) -> None:
         """Run one round of every run. Users and items are both updated from the vectors at the round's start."""
         self.round_number += 1
         self._redraw_bits()
         if self.from_pairs:
-            user_gradients, items = self._pair_sums()
+            both = [self._pair_sums(run) for run in self._runs]
+            user_gradients = torch.stack([pull for pull, _ in both])
+            items = dense.ItemSums.stacked([sums for _, sums in both])
         else:
             users, items = self._fused_sums() if self.kernels == "fused" else self._dense_sums()
             user_gradients = users.gradients
         self._apply(user_gradients, items, *self._noises(items.counts))
 
-    def is_finite(self) -> npt.NDArray[np.bool_]:
-        both = (self.user_vectors.isfinite().all((1, 2)), self.item_vectors.isfinite().all((1, 2)))
-        return np.asarray((both[0] & both[1]).cpu().numpy())
+    def is_finite(self) -> BoolArray:
+        """Return whether all vectors of each run are finite, `(n_runs,)`."""
+        finite = self.user_vectors.isfinite().all((1, 2)) & self.item_vectors.isfinite().all((1, 2))
+        return np.asarray(finite.cpu().numpy())
 
     def value_rho(self) -> FloatArray:
         """Return the privacy loss ρ (zCDP) of the gradient values sent so far, `(n_runs, n_users)`."""
@@ -89,7 +87,7 @@ class GpuBatch:
         return np.asarray((self._reports / rounds_of_clients).cpu().double().numpy())
 
     def place_held_out(self, users: IntArray, items: IntArray, values: FloatArray, splits: Sequence[int]) -> HeldOut:
-        """Copy held-out ratings to the GPU.
+        """Return held-out ratings as tensors on the PyTorch device of this batch.
 
         `users`, `items` and `values` are `(n_splits, n_tests)`; run number b is measured on row `splits[b]`.
         """
@@ -97,7 +95,7 @@ class GpuBatch:
         return HeldOut(who, what, self._tensor(values), torch.tensor(splits, device=self.device))
 
     def held_out_errors(self, tests: HeldOut) -> FloatArray:
-        """Return the RMSE and the mean absolute error of every run, `(n_runs, 2)`, on the scale 1 to 5."""
+        """Return each run's RMSE and mean absolute error on its held-out ratings (from 1 to 5), `(n_runs, 2)`."""
         if self.kernels == "fused":
             from hushrec.engines.gpu import fused
 
@@ -108,8 +106,8 @@ class GpuBatch:
     def held_out_ranks(self, tests: HeldOut) -> IntArray:
         """Return how each held-out item ranks among the items without a training rating, `(n_runs, 3, n_tests)`.
 
-        The middle axis has three counts of the user's items that have no training rating, without the held-out item
-        itself: those that score higher than it, those that score the same, and all of them.
+        The middle axis has three counts of these items: those with a higher score than the held-out item, the others
+        with an equal score, and all but the held-out item.
         """
         found = [
             held_out_ranks(tests.users[split], tests.items[split], self._is_rated(run), *self._vectors(run))
@@ -118,14 +116,16 @@ class GpuBatch:
         return np.stack(found)
 
     def state(self) -> State:
-        assert self._bits is not None
         tensors = {"user_vectors": self.user_vectors, "item_vectors": self.item_vectors, "bits": self._bits}
         tensors |= {"value_rho": self._value_rho, "reports": self._reports}
         arrays = {name: tensor.cpu().numpy() for name, tensor in tensors.items()}
         return {**arrays, "round_number": np.array(self.round_number)}
 
     def restore(self, state: State) -> None:
-        """Continue from a state that `state` returned. The draws of a round depend only on the seed and the round."""
+        """Continue from a state that `state` returned.
+
+        The state has no random generator, because the draws of a round depend only on the seed and the round.
+        """
         self.round_number = int(state["round_number"])
         self._bits = torch.as_tensor(state["bits"], device=self.device)
         self.user_vectors = self._tensor(state["user_vectors"])
@@ -144,32 +144,30 @@ class GpuBatch:
         return users, items
 
     def _dense_sums(self) -> tuple[dense.UserSums, dense.ItemSums]:
-        """Return the `UserSums` and `ItemSums` of one round of all runs, computed for one run at a time."""
+        """Return the `UserSums` and `ItemSums` of one round of all runs, computed by kernels `dense` run by run."""
         users = [
             dense.user_sums(self._values[self._sets[run]], self._counts[run], *self._vectors(run)) for run in self._runs
         ]
         mean, deviation = (torch.stack([getattr(u, name) for u in users]) for name in ("error_mean", "error_deviation"))
         law = dense.fake_law(mean, deviation, self._epsilon_g)
-        items = [self._dense_item_sums(run, law.of_run(run)) for run in self._runs]
+        items = []
+        for run in self._runs:
+            fakes = law.of_run(run).errors(self._uniform(run, Purpose.FAKE_ERRORS)).to(self._dtype)
+            values, selected = self._values[self._sets[run]], self._selected(run)
+            items.append(dense.item_sums(values, selected, fakes, *self._vectors(run)))
         gradients = torch.stack([entry.gradients for entry in users])
         return dense.UserSums(gradients, mean, deviation), dense.ItemSums.stacked(items)
 
-    def _dense_item_sums(self, run: int, law: dense.FakeLaw) -> dense.ItemSums:
-        assert self._bits is not None
+    def _selected(self, run: int) -> Tensor:
+        """Return whether each user of one run selects each item in this round, `(n_users, n_items)`."""
         uniform = self._uniform(run, Purpose.SELECTION)
-        selected = dense.select_cells(self._bits[run], self._zero[run], self._one[run], uniform)
-        fakes = law.errors(self._uniform(run, Purpose.FAKE_ERRORS)).to(self._dtype)
-        return dense.item_sums(self._values[self._sets[run]], selected, fakes, *self._vectors(run))
+        return dense.select_cells(self._bits[run], self._zero[run], self._one[run], uniform)
 
-    def _pair_sums(self) -> tuple[Tensor, dense.ItemSums]:
-        """Return the sums of one round of model `bpr`: Σ s (v_j − v_j') for each user, and the `ItemSums`.
+    def _pair_sums(self, run: int) -> tuple[Tensor, dense.ItemSums]:
+        """Return the sums of one round of a run of model `bpr`: Σ s (v_j − v_j') for each user, and the `ItemSums`.
 
-        A pair of a rated item j and an unrated item j' has the error s.
+        A pair of a rated item j and an unrated item j' has the item vectors v_j and v_j' and the error s.
         """
-        both = [self._pair_sums_of(run) for run in self._runs]
-        return torch.stack([pull for pull, _ in both]), dense.ItemSums.stacked([items for _, items in both])
-
-    def _pair_sums_of(self, run: int) -> tuple[Tensor, dense.ItemSums]:
         profiles, vectors = self._profiles[self._set_numbers[run]], self._vectors(run)
         partners = profiles.unrated_items(profiles.users, self._pair_draws(run, Purpose.USER_PAIRS, profiles.users))
         errors, pull = pairs.own_pairs(profiles, partners, *vectors)
@@ -180,10 +178,7 @@ class GpuBatch:
         return pull, pairs.item_sums(reports, vectors[0], self.n_items)
 
     def _selected_reports(self, run: int, profiles: pairs.Profiles) -> pairs.Reports:
-        assert self._bits is not None
-        uniform = self._uniform(run, Purpose.SELECTION)
-        selected = dense.select_cells(self._bits[run], self._zero[run], self._one[run], uniform)
-        users, items = selected.nonzero(as_tuple=True)
+        users, items = self._selected(run).nonzero(as_tuple=True)
         is_rated = self._is_rated(run)[users, items]
         draws = self._pair_draws(run, Purpose.SELECTED_PAIRS, users)
         partners = pairs.selected_partners(profiles, users, is_rated, draws)
@@ -198,8 +193,8 @@ class GpuBatch:
     def _noises(self, counts: Tensor) -> tuple[Tensor, Tensor]:
         """Return the noise that this round adds to all user vectors and to all item vectors.
 
-        Its variance is η / (number of the user's ratings) and η / (number of the item's gradients, in `counts`), with
-        the step size η. For an item, this is the variance of the mean of its gradients' noise.
+        With the step size η, its variance is η / h for a user with h ratings, and η / c for an item with c gradients
+        (in `counts`). The latter is the variance of the mean of c independent draws with variance η.
         """
         eta, h = self._step_sizes(), self._counts[..., None].clamp_min(1)
         users = self._normal(Purpose.USER_NOISE, self.n_users) * (eta / h).sqrt()
@@ -242,9 +237,8 @@ class GpuBatch:
         return torch.rand(len(like), generator=self._generator, dtype=torch.float64, device=self.device)
 
     def _normal(self, purpose: Purpose, rows: int) -> Tensor:
-        noise = torch.empty(
-            (len(self.problems), rows, self.problems[0].model.n_factors), dtype=self._dtype, device=self.device
-        )
+        shape = (len(self.problems), rows, self.problems[0].model.n_factors)
+        noise = torch.empty(shape, dtype=self._dtype, device=self.device)
         for run in self._runs:
             self._generator.manual_seed(self._key(run, purpose))
             noise[run].normal_(generator=self._generator)
@@ -252,18 +246,14 @@ class GpuBatch:
 
     def _redraw_bits(self) -> None:
         """Draw the permanent bits of every run for which this round is the first of a permanent epoch."""
-        epochs = [(p.terms.epoch(self.round_number), p.terms.epoch(self.round_number - 1)) for p in self.problems]
-        if self._bits is None:
-            self._bits = torch.empty(
-                (len(self.problems), self.n_users, self.n_items), dtype=torch.bool, device=self.device
-            )
-        for run, (now, before) in enumerate(epochs):
-            if self.round_number == 1 or now != before:
+        for run, problem in enumerate(self.problems):
+            epoch = problem.terms.epoch
+            if self.round_number == 1 or epoch(self.round_number) != epoch(self.round_number - 1):
                 flips = self._uniform(run, Purpose.PERMANENT_BITS) < self._flip[run][:, None]
                 self._bits[run] = self._protected(run) ^ flips
 
     def _protected(self, run: int) -> Tensor:
-        """Return the true bits before randomization, `(n_users, n_items)`: 1 for a rated item.
+        """Return the bits from which permanent bits are drawn, `(n_users, n_items)`: 1 for a rated item.
 
         If a user rated more than `profile_cap` items, only that many of them, chosen at random, have a 1.
         """
@@ -276,18 +266,14 @@ class GpuBatch:
         bits[problem.rating_users[kept], problem.items[kept]] = True
         return torch.as_tensor(bits, device=self.device)
 
-    @property
-    def _runs(self) -> range:
-        return range(len(self.problems))
-
     def _tensor(self, values: npt.ArrayLike) -> Tensor:
         return torch.as_tensor(np.asarray(values), dtype=self._dtype, device=self.device)
 
-    def _zeros(self, *shape: int) -> Tensor:
-        return torch.zeros(shape, dtype=self._dtype, device=self.device)
-
     def _place_values(self) -> None:
-        """Copy each *distinct* set of training values to the GPU once; `_set_numbers` has the set of each run."""
+        """Copy each distinct set of training values to the PyTorch device.
+
+        `_set_numbers` has, for each run, the number of its set.
+        """
         keys = [user_arrays.training_key(problem) for problem in self.problems]
         distinct = {key: number for number, key in enumerate(dict.fromkeys(keys))}
         self._set_numbers = [distinct[key] for key in keys]
@@ -303,7 +289,7 @@ class GpuBatch:
             self._values[number, users, items] = self._tensor(user_arrays.training_values(problem))
 
     def _place_vectors(self) -> None:
-        """Copy the initial vectors of every run to the GPU. They depend on the seed, not on the engine."""
+        """Copy the initial vectors of every run to the PyTorch device. They depend on the seed, not on the engine."""
         seeds = {problem.seed: problem for problem in self.problems}
         number = {seed: place for place, seed in enumerate(seeds)}
         chosen = torch.tensor([number[problem.seed] for problem in self.problems], device=self.device)

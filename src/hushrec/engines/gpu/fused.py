@@ -65,7 +65,10 @@ def normal_quantile(p):
 
 @triton.jit
 def uniform_from(words):
-    """Map random 32-bit words to uniform numbers in (0, 1): the midpoints of 2²⁴ cells, by their upper 24 bits."""
+    """Map the upper 24 bits n of each random 32-bit word to (n + ½)/2²⁴, a uniform number in single precision.
+
+    It is in (0, 1]: the largest value rounds to 1.
+    """
     return ((words >> 8).to(tl.int32).to(tl.float32) + 0.5) * 5.9604644775390625e-08
 
 
@@ -197,7 +200,7 @@ def user_sums(
     """Return, for every run, the `UserSums`: sums of errors times item vectors, and the errors' mean and deviation.
 
     Run number b trains on `values[sets[b]]`; `counts` `(n_runs, n_users)` holds the numbers of rated items.
-    `precision` is Triton's mode of matrix products. `dense.user_sums` computes the same for one run.
+    `precision` is Triton's mode of matrix products. `dense.user_sums` computes these sums for one run.
     """
     n_runs, n_users, n_factors = user_vectors.shape
     users, items = _padded(user_vectors), _padded(item_vectors)
@@ -231,8 +234,8 @@ def item_sums(
     """Draw selections and fake errors, and return the `ItemSums` of every run.
 
     `bits` are the permanent bits, `keys` `(n_runs,)` the keys of this round's random draws, and `law` is the
-    distribution of fake errors. Run number b trains on `values[sets[b]]`.
-    `dense.item_sums` computes the same sums from given draws.
+    distribution of fake errors. Run number b trains on `values[sets[b]]`. `dense.item_sums` computes these sums for one
+    run from given draws.
     """
     n_runs, n_users, n_factors = user_vectors.shape
     n_items = item_vectors.shape[1]

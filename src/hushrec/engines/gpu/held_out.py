@@ -1,4 +1,4 @@
-"""Held-out ratings on the GPU for a batch of runs, and their metrics: rating errors, and ranks of held-out items."""
+"""Held-out ratings of a batch of runs as tensors, and their metrics: rating errors, and ranks of held-out items."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from hushrec.arrays import FloatArray, IntArray
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """Held-out ratings on the GPU, one row per split; run number b of a batch is measured on row `splits[b]`."""
+    """Held-out ratings as tensors, one row per split; run number b of a batch is measured on row `splits[b]`."""
 
     users: Tensor  # (n_splits, n_tests), like `items` and `values`
     items: Tensor
@@ -20,7 +20,7 @@ class HeldOut:
 
 
 def rating_errors(tests: HeldOut, user_vectors: Tensor, item_vectors: Tensor) -> FloatArray:
-    """Return the RMSE and the mean absolute error of every run, `(n_runs, 2)`, on the scale 1 to 5."""
+    """Return each run's RMSE and mean absolute error on its held-out ratings (from 1 to 5), `(n_runs, 2)`."""
     rows = []
     for run, split in enumerate(tests.splits.tolist()):
         u, v = user_vectors[run][tests.users[split]], item_vectors[run][tests.items[split]]
@@ -34,9 +34,9 @@ def held_out_ranks(
 ) -> IntArray:
     """Return how each held-out item ranks in one run among the items without a training rating, `(3, n_tests)`.
 
-    Item `items[t]` is held out from user `users[t]`; `is_rated` `(n_users, n_items)` marks the training ratings. The
-    rows count the user's items that have no training rating, without the held-out item itself: those that score higher
-    than it, those that score the same, and all of them.
+    Item `items[t]` is held out from user `users[t]`; `is_rated` `(n_users, n_items)` marks the training ratings. Among
+    the user's items without a training rating, the rows count the items with a higher score than the held-out item, the
+    other items with an equal score, and all items but the held-out one.
     """
     scores = user_vectors[users] @ item_vectors.T
     own = scores.gather(1, items[:, None])

@@ -2,9 +2,9 @@
 
 In the shapes, n is the number of users, m of items, k of factors and r of training ratings. A pair is a rated item and
 an unrated one; each is the partner of the other. There is one pair per training rating, from which the user vectors
-learn. Under selection there is also one pair per selected (user, item) cell, from which the report is made; otherwise
-the report is made from the pairs of the ratings. The sums for items are a matrix product over all cells, as in
-`engines.gpu.dense`.
+learn. In protocol `sdcf`, which selects the items to report, there is also one pair per selected (user, item) cell, and
+the reports are made from these pairs. In other protocols they are made from the pairs of the ratings. The sums for
+items are a matrix product over all cells, as in `engines.gpu.dense`.
 """
 
 from dataclasses import dataclass
@@ -19,14 +19,17 @@ from hushrec.engines.gradient import GradientProblem
 
 @dataclass(frozen=True, eq=False)
 class Profiles:
-    """The training ratings of the users who take part, sorted by user and item."""
+    """The training ratings of the users who take part, sorted by user and item.
+
+    The shapes are for n users and r of these ratings.
+    """
 
     n_items: int
     users: Tensor  # (r,)
     items: Tensor  # (r,)
     starts: Tensor  # index of each user's first rating, (n,)
-    counts: Tensor  # h, (n,); 0 for users who do not take part
-    keys: Tensor  # for each rating user · (m + 1) + aᵢ − i, ascending, (r,); `unrated_items` explains aᵢ − i
+    counts: Tensor  # number of each user's ratings, (n,); 0 for users who do not take part
+    keys: Tensor  # user · (n_items + 1) + aᵢ − i of each rating, ascending, (r,); see `unrated_items`
 
     def unrated_items(self, users: Tensor, uniform: Tensor) -> Tensor:
         """Choose an unrated item of each user in `users`: number ⌊uniform · count⌋ of the user's `count` unrated items.
@@ -58,7 +61,7 @@ def place_profiles(problem: GradientProblem, device: torch.device) -> Profiles:
 
 @dataclass(frozen=True, eq=False)
 class Reports:
-    """The errors in all reports of a round: user `users[i]` reports `errors[i]` for item `items[i]`."""
+    """The errors in all reports of a run's round: user `users[i]` reports `errors[i]` for item `items[i]`."""
 
     users: Tensor
     items: Tensor
@@ -68,7 +71,7 @@ class Reports:
 def own_pairs(
     profiles: Profiles, partners: Tensor, user_vectors: Tensor, item_vectors: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return the error s of each rating's pair, `(r,)`, and each user's sum of s (v_j − v_j'), `(n, k)`.
+    """Return the error s of each rating's pair, and each user's sum of s (v_j − v_j'), `(n_users, n_factors)`.
 
     The pair of rating i is the rated item j = `profiles.items[i]` and its partner j' = `partners[i]`, with the item
     vectors v_j and v_j'. Its error is s = 1 / (1 + exp(score of j − score of j')).
@@ -80,9 +83,9 @@ def own_pairs(
 
 
 def both_ends(profiles: Profiles, partners: Tensor, errors: Tensor) -> Reports:
-    """Return the errors of all items of the pairs, each item once per user.
+    """Return the reports of a protocol without selection: the errors of all items of the pairs, each once per user.
 
-    A rated item has the error s of its pair. An unrated item has −s of the first pair of this user that it is in.
+    A rated item has the error s of its pair. An unrated item has −s, where s is the error of its first pair.
     """
     cells, order = torch.sort(profiles.users * profiles.n_items + partners, stable=True)
     is_first = torch.ones_like(cells, dtype=torch.bool)
@@ -109,8 +112,8 @@ def selected_reports(
 ) -> Reports:
     """Return the errors that devices report for selected items in pairwise ranking (model `bpr`).
 
-    Item `items[i]` and `partners[i]` are a pair: one of them is rated by user `users[i]`, the other is not. With the
-    error s of this pair, the report has s if `items[i]` is the rated one, and −s otherwise.
+    Item `items[i]` and item `partners[i]` are a pair of user `users[i]`: a rated item and an unrated one, in either
+    order. With the error s of this pair, the report has s if `items[i]` is rated, and −s otherwise.
     """
     product = (user_vectors[users] * (item_vectors[items] - item_vectors[partners])).sum(-1)
     sign = torch.where(is_rated, 1.0, -1.0).to(product.dtype)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
-from hushrec.engines.gradient import GradientProblem, fake_ranges, profile_caps, selection_probabilities
+from hushrec.engines.gradient import GradientProblem, profile_caps, selection_probabilities, user_epsilon_g
 from hushrec.errors import ParameterError
 from hushrec.randomness import Purpose, SeededRandomness
 
@@ -13,19 +13,23 @@ RESERVE = 0.8  # share of the free memory that a batch may use
 def selection_choices(problem: GradientProblem) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Return every user's flip probability, `prob_send_zero`, `prob_send_one` and ε_g, `(n_users,)` each.
 
-    A true bit is 1 for a rated item and 0 for an unrated one; with the flip probability, the permanent bit is the
-    opposite. In a protocol without selection the three probabilities are 0, 0 and 1, so that exactly the rated items
-    are reported, and ε_g is 0. For users who take no part, all three probabilities are 0.
+    The permanent bit of an item is 1 if the item is rated, and 0 otherwise; it is flipped with the flip probability. In
+    a protocol without selection the three probabilities are 0, 0 and 1, so that exactly the rated items are reported,
+    and ε_g is 0. For users who take no part, all three probabilities are 0.
     """
     found = selection_probabilities(problem)
     if found is None:
         none = np.zeros(problem.n_users)
         return none, none, problem.takes_part.astype(np.float64), none
-    return found.prob_randomize / 2, found.prob_send_zero, found.prob_send_one, fake_ranges(problem)
+    return found.prob_randomize / 2, found.prob_send_zero, found.prob_send_one, user_epsilon_g(problem)
 
 
 def training_key(problem: GradientProblem) -> tuple[object, ...]:
-    """Return a key that is equal for two problems if they train on the same values, including noise on the ratings."""
+    """Return a key that identifies the training values of a problem, including noise on the ratings.
+
+    Two problems with equal keys train on the same values. The key has the identities of the arrays of ratings, so that
+    copies of equal arrays have other keys.
+    """
     noisy = tuple(protocol for protocol in problem.protocols if protocol.rating_epsilon is not None)
     return id(problem.items), id(problem.values), noisy, problem.seed if noisy else None
 
@@ -42,7 +46,7 @@ def training_values(problem: GradientProblem) -> FloatArray:
 
 
 def kept_under_caps(problem: GradientProblem, *, rng: np.random.Generator) -> IntArray | None:
-    """Return the indices of at most `profile_cap` random ratings of each user; None if no user has more."""
+    """Return the indices of at most `profile_cap` random ratings of each user; None if no user has more ratings."""
     caps, owners = profile_caps(problem), problem.rating_users
     if np.all(problem.rated_counts <= caps):
         return None
@@ -65,11 +69,11 @@ def check_supported(problem: GradientProblem, first: GradientProblem) -> None:
 def runs_at_once(
     n_users: int, n_items: int, n_factors: int, free_bytes: int, runs_per_set: float = 1, n_pairs: int = 0
 ) -> int:
-    """Return the number of runs that fit into `free_bytes` of GPU memory; raise `ParameterError` if not even one does.
+    """Return the number of runs that fit into `free_bytes` of GPU memory; raise `ParameterError` if no run fits.
 
     A fifth of `free_bytes` stays unused. Every run needs permanent bits, vectors and temporary arrays; `runs_per_set`
     runs share one copy of the training values. Kernels `dense` compute one run at a time, and need further memory for
-    it: about eight numbers per (user, item) cell, and for each of `n_pairs` pairs (model `bpr`) eight vectors and
+    this run: about eight numbers per (user, item) cell, and for each of `n_pairs` pairs (model `bpr`) eight vectors and
     sixteen numbers of 8 bytes. This memory is reserved for kernels `fused` too.
     """
     cells = n_users * n_items

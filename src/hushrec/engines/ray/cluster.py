@@ -28,15 +28,17 @@ QUIET = {
 
 @contextmanager
 def cluster(address: str | None = None, workers: int | None = None, *, dashboard: bool = False) -> Iterator[None]:
-    """Connect to the Ray cluster at `address` or start one on this machine; disconnect when the block ends.
+    """Connect to the Ray cluster at `address` or start one on this machine; disconnect when the `with` block ends.
 
-    A new cluster has `workers` workers, by default one per core, and with `dashboard` Ray's web page. A program that
-    has called `ray.init` itself does not need this context manager.
+    A new cluster has `workers` workers, by default one per core. With `dashboard` it serves Ray's web page. A program
+    that has called `ray.init` itself does not need this context manager.
     """
     if workers is not None and workers < 1:
         raise ParameterError(f"workers must be at least 1, got {workers}.")
     if address is not None and (workers is not None or dashboard):
-        raise ParameterError("workers and dashboard must not be given with address: that cluster is running already.")
+        raise ParameterError(
+            "workers and dashboard must be left out if address is given: the cluster there is running already."
+        )
     if ray.is_initialized():
         raise ParameterError(
             "`cluster()` must not be called in a program that is already connected to Ray. Remove this call."
@@ -64,7 +66,7 @@ def _join(address: str) -> None:
 
 
 def _start(workers: int | None, dashboard: bool) -> None:
-    """Start a cluster that listens on the loopback address only; raise `LocalProtocolError` if it does not."""
+    """Start a cluster, and raise `LocalProtocolError` unless it listens on the loopback address only."""
     with _environment({"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}):
         ray_constants.ENABLE_RAY_CLUSTER = False  # Ray has already read the variable if it was imported before
         try:
@@ -90,7 +92,7 @@ def _start(workers: int | None, dashboard: bool) -> None:
 
 @contextmanager
 def _environment(values: dict[str, str]) -> Iterator[None]:
-    """Set these environment variables for child processes started in the block; restore them afterwards."""
+    """Set these environment variables inside the `with` block, for child processes; restore them afterwards."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:

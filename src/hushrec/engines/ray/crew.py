@@ -14,11 +14,11 @@ import ray
 from hushrec.engines.sharded.crew import MakeWorker
 
 FOREVER = -1  # Ray's value for unlimited restarts and retries
-RATINGS_PER_PART = 10_000_000  # at most, because making a worker takes several times the memory that it keeps
+RATINGS_PER_PART = 10_000_000  # largest number: making a worker needs several times the worker's final memory
 
 
 class Host:
-    """A Ray actor: one process on one core, which holds the workers of some parts."""
+    """A Ray actor: one process on one core, which holds the workers of some parts of the people."""
 
     def __init__(self) -> None:
         numba.set_num_threads(1)
@@ -27,10 +27,10 @@ class Host:
     def ask(
         self, part: int, make: MakeWorker, source: tuple[Any, ...], function: Callable[..., Any], *arguments: Any
     ) -> Any:
-        """Return function(worker, *arguments) for the worker of a part.
+        """Return `function(worker, *arguments)` for the worker of a part.
 
-        If this process lacks the worker, it is first made by make(*source). All arguments are copied, because arrays in
-        Ray's object store are read-only and kernels are compiled for writable ones.
+        If this process lacks the worker, it is first made by `make(*source)`. All arguments are copied, because arrays
+        in Ray's object store are read-only and kernels are compiled for writable ones.
         """
         if part not in self._workers:
             self._workers[part] = make(*deepcopy(source))
@@ -38,7 +38,7 @@ class Host:
 
 
 class RayCrew:
-    """A pool of workers (`Crew`) with one actor for each core of the connected Ray cluster."""
+    """A pool of workers (`Crew`), held by at most one actor for each core of the connected Ray cluster."""
 
     def __init__(self) -> None:
         self._n_hosts = int(ray.cluster_resources().get("CPU", 1))
@@ -47,7 +47,11 @@ class RayCrew:
         self._make: MakeWorker = tuple
 
     def n_parts(self, n_ratings: int) -> int:
-        """Return the smallest multiple of the number of actors with at most `RATINGS_PER_PART` ratings per part."""
+        """Return the number of parts into which a problem with this number of ratings should be divided.
+
+        It is the smallest multiple of the number of cores for which the mean part has at most `RATINGS_PER_PART`
+        ratings.
+        """
         return self._n_hosts * max(1, -(-n_ratings // (self._n_hosts * RATINGS_PER_PART)))
 
     def start(self, make: MakeWorker, sources: Sequence[tuple[Any, ...]]) -> None:

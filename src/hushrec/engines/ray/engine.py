@@ -14,7 +14,7 @@ _own_cluster = ExitStack()  # cluster of a program that did not choose one; it l
 
 
 def connected_crew() -> RayCrew:
-    """Return workers on the Ray cluster that this program is connected to; start a local cluster if there is none."""
+    """Return a pool of workers on the connected Ray cluster; start a cluster on this machine if none is connected."""
     if not ray.is_initialized():
         _own_cluster.enter_context(cluster())
     return RayCrew()

@@ -6,11 +6,11 @@ from typing import Any
 import numba
 import ray
 
-FOREVER = -1  # Ray's value for unlimited retries
+from hushrec.engines.ray.crew import FOREVER
 
 
 def run_all(function: Callable[[Any, Any], Any], common: Any, ones: Sequence[Any]) -> Iterator[tuple[int, Any]]:
-    """Run function(common, one) on the cluster for each of `ones`; yield (index, result) as calls complete."""
+    """Run `function(common, one)` on the cluster for each entry `one` of `ones`; yield (index, result) as calls end."""
     task = ray.remote(max_retries=FOREVER, num_cpus=1)(_on_one_core)
     shared = ray.put(common)
     places = {task.remote(function, shared, one): place for place, one in enumerate(ones)}

@@ -1,8 +1,8 @@
 """Engines that divide people into parts: each part sums its people's reports, with the kernels of engine `cpu`.
 
 Results are bit-identical to those of engine `cpu`, for any number of parts and wherever they run (decision 0017).
-Integers may be added in any order. Floating-point sums are kept separate for each block of users of engine `cpu`, and
-added in the order of the blocks.
+Sums of integers do not depend on the order. Floating-point sums are computed for each block of users of engine `cpu`,
+and added in the order of the blocks.
 """
 
 from hushrec.engines import Engine, Remark
@@ -24,7 +24,7 @@ def sharded_engine(
     protocol = find_protocol(problem.protocol(0).name)
     if protocol.parts_engine is None:
         raise ParameterError(
-            f"protocol {protocol.name} cannot train on shards. Train without shards, or choose another protocol."
+            f"protocol must be one that can train on parts of the people, got {protocol.name}. Train without shards."
         )
     parts = make_part or (lambda first, stop: InMemory(problem.part(first, stop)))
     engine: Engine = imported(protocol.parts_engine)(problem, crew, parts, remark=remark)

@@ -13,7 +13,7 @@ from hushrec.simulation.training_problem import AnyProblem
 
 
 class Part(Protocol):
-    """A range of people of a training problem, whose ratings can be loaded on any machine."""
+    """A range of people of a training problem, with a method that loads their ratings on any machine."""
 
     def load(self) -> AnyProblem:
         """Return the problem restricted to the people of this part."""
@@ -24,7 +24,7 @@ MakePart = Callable[[int, int], Part]  # (first, stop) → the part with people 
 
 @dataclass(frozen=True)
 class InMemory:
-    """A part of a problem whose ratings are in memory; they are sent to its worker."""
+    """A part of a problem whose ratings are in memory; the whole part is sent to its worker."""
 
     problem: AnyProblem
 
@@ -34,7 +34,7 @@ class InMemory:
 
 @dataclass(frozen=True)
 class Worker:
-    """A worker for one part of the people, whose ratings `people` holds: a `People` or a `MaskedPeople`."""
+    """A worker for one part of the people. The ratings of the part are in `people`, a `People` or a `MaskedPeople`."""
 
     part: Any  # a `Part`
     people: Any
@@ -59,11 +59,11 @@ class Crew(Protocol):
         """Make a value available to all workers; return a reference that `ask` accepts as an argument."""
 
     def ask(self, part: int, function: Callable[..., Any], *arguments: Any, n_results: int = 1) -> Any:
-        """Start function(worker, *arguments) on a part's worker, and return a reference to the result.
+        """Start `function(worker, *arguments)` on a part's worker, and return a reference to the result.
 
         References among the arguments are replaced by their values. If the function returns a tuple of `n_results` > 1
         values, return a sequence of references, one for each value.
         """
 
     def get(self, result: Any) -> Any:
-        """Wait for the value of a reference and return it."""
+        """Wait for the value of a reference, and return the value."""

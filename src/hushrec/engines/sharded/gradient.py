@@ -1,8 +1,8 @@
 """The engine for gradient protocols that divides users into parts, each run by a worker.
 
-Engine `cpu` sums over blocks of users; a part here consists of one or more of the same blocks. The sums of all blocks
-are added in the same order as in engine `cpu`. User vectors stay with the workers: the engine only holds a reference to
-the vectors of each part, and passes it to the part's next round.
+Engine `cpu` sums over blocks of users; a part consists of one or more of these blocks. The sums of all blocks are added
+in the order of engine `cpu`. User vectors stay with the workers: the engine only holds a reference to the vectors of
+each part, and passes the reference to the part's next round.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ import numpy as np
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.engines import Remark
 from hushrec.engines.cpu.engine import BlockEngine, RoundState
-from hushrec.engines.cpu.items import NOTHING_KNOWN, Known
+from hushrec.engines.cpu.items import Known
 from hushrec.engines.cpu.kernels import Rows, Vectors
 from hushrec.engines.cpu.layout import block_borders
 from hushrec.engines.cpu.people import People
@@ -40,11 +40,11 @@ def start(worker: Worker) -> tuple[Rows, FloatArray]:
 def report(worker: Worker, number: int, users: Rows, rho: FloatArray, rows: Rows) -> tuple[Any, ...]:
     """Run round `number` for the users of one part; return their new vectors and the sums of their reports.
 
-    `users` are the user vectors, `rho` is each user's privacy loss ρ, and `rows` are the item vectors, all before the
-    round. The result is one tuple: the new user vectors, the new privacy losses, a pair (whether the new user vectors
-    are finite, the largest norm of error times user vector), the number of gradients of each item, and then, for each
-    block of users (`People.borders`), the sums of error times user vector by item. The sums stay apart, so that the
-    engine can add floating-point numbers in the same order as engine `cpu`.
+    `users` are the user vectors, `rho` is each user's privacy loss ρ, and `rows` are the item rows of
+    `Items.kernel_rows`, all before the round. The result is one tuple: the new user vectors, the new privacy losses, a
+    pair (whether the new user vectors are finite, the largest norm of error times user vector), the number of gradients
+    of each item, and then, for each block of users (`People.borders`), the sums of error times user vector by item. The
+    sums stay apart, so that the engine can add floating-point numbers in the same order as engine `cpu`.
     """
     people = worker.people
     shape = len(people.borders) - 1, people.problem.n_items, rows.shape[1]
@@ -56,7 +56,10 @@ def report(worker: Worker, number: int, users: Rows, rho: FloatArray, rows: Rows
 
 
 class ShardedGradientEngine(BlockEngine):
-    """The engine `cpu` for gradient protocols with the users divided into parts of one or more blocks."""
+    """The variant of engine `cpu` for gradient protocols that divides the users into parts, one per worker.
+
+    A part consists of one or more groups of consecutive users.
+    """
 
     def __init__(
         self, problem: GradientProblem, crew: Crew, make_part: MakePart, *, remark: Remark | None = None
@@ -80,14 +83,11 @@ class ShardedGradientEngine(BlockEngine):
 
     @property
     def users_of_parts(self) -> list[Any]:
-        """For each part, a reference to its user vectors; `Crew.get` returns them with padded rows.
-
-        A row may be longer than a user vector, because kernels need a certain width.
-        """
+        """For each part, a reference to its user vectors; `Crew.get` returns the vectors, padded with zeros."""
         return list(self._state.users)
 
     def public(self) -> Arrays:
-        """Return the item vectors after the latest round, by name."""
+        """Return the public table after the latest round: a dict with one entry, `item_vectors`."""
         return {"item_vectors": self.item_vectors}
 
     def run_round(self) -> None:
@@ -105,7 +105,7 @@ class ShardedGradientEngine(BlockEngine):
         check_finite(number, np.array([0.0 if finite else np.nan for finite, _ in checks]))
         counts = sum(crew.get(own[3]) for own in asked)
         sums = self._added_up([block for own in asked for block in own[4:]])
-        return [own[0] for own in asked], [own[1] for own in asked], sums[None], counts[None], NOTHING_KNOWN
+        return [own[0] for own in asked], [own[1] for own in asked], sums[None], counts[None], Known.nothing(rows)
 
     def _whole(self, stored: Any) -> Any:
         return np.concatenate([self.crew.get(part) for part in stored])

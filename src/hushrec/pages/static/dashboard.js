@@ -6,7 +6,7 @@ const RETRY_MS = 1500;
 const MOST_LISTED = 1000;
 const SILENCE_MS = 12000; // the server sends an event at least every 5 seconds
 const STATES = { open: "Round open", waiting: "Waiting for devices", paused: "Paused", over: "All rounds are over" };
-const past = { round: [], closed_at: [], reports: [], devices: [], bytes: [], seconds: [], latency_median: [], latency_slowest: [], moved: [] };
+const past = { round: [], closed_at: [], reports: [], devices: [], bytes: [], seconds: [], latency_median: [], latency_slowest: [], moved: [], attempts: [], phases: [], counts: [], failures: [] };
 let now = null;
 let fixed = null;
 let source = null;
@@ -76,7 +76,7 @@ function showNow(news) {
   fill("#devices", count(now.devices));
   say("#fleet", now.expectation ?? "");
   const started = new Date(1000 * fixed.started).toLocaleString("en-GB");
-  say("#health", `Running since ${started} · ${plural(now.items, "item", "items")} · ${plural(now.waiting, "write waits", "writes wait")} · ${plural(now.refusals, "request", "requests")} refused since then`);
+  say("#health", `Running since ${started} · ${plural(now.items, "item", "items")} · ${plural(now.waiting, "write waits", "writes wait")} for the database · ${plural(now.refusals, "request", "requests")} refused since then`);
   for (const [action, possible] of Object.entries(POSSIBLE)) find(`[data-action=${action}]`).disabled = !possible();
   showTrouble();
   showAccuracy();
@@ -108,8 +108,8 @@ function showTrouble() {
 }
 
 function roundNote() {
-  if (now.state === "open") return `open for ${seconds(now.elapsed)}; closes after ${seconds(now.deadline)} at the latest`;
-  if (now.state === "paused") return "no round opens until the operator opens one";
+  if (now.state === "open") return `this phase has been open for ${seconds(now.elapsed)}; its deadline is after ${seconds(now.deadline)}`;
+  if (now.state === "paused") return "no round or attempt opens until the operator opens one";
   return now.state === "over" ? `the result is final; restart the server with --run ${fixed.number + 1} to begin a next run` : `opens when ${plural(now.fewest, "device is", "devices are")} present`;
 }
 
@@ -168,14 +168,24 @@ function showMovers(movers) {
   }));
 }
 
+const known = (value, format) => (value == null ? "–" : format(value));
+const byPhase = (n) => `asked\u00a0${count(past.devices[n])}${Object.entries(past.phases[n]).map(([phase, reports]) => ` · ${phase}\u00a0${count(reports)}`).join("")}`;
+
+const failed = (failures) => failures.map((failure) => `${failure.attempt}, ${failure.phase}: ${failure.reason}`).join(" ");
+
 function showTable() {
   const rows = [];
+  const counted = Object.keys(past.counts.at(-1) ?? {}); // what this protocol counts, such as cohorts
+  const names = ["Reports", "Dropped out", "Attempts", ...counted.map((name) => name[0].toUpperCase() + name.slice(1)), "Received", "Open for", "Latency", "Change"];
+  fill("#table-head", make("th", { scope: "col" }, "Round"), make("th", { scope: "col" }, "Closed"),
+    ...names.map((name) => make("th", { scope: "col", className: "right" }, name)), make("th", { scope: "col" }, "Reports by phase, last attempt"), make("th", { scope: "col" }, "Failed attempts"));
   for (let n = past.round.length - 1; n >= 0 && rows.length < 500; n -= 1) {
-    const closed = past.closed_at[n] == null ? "–" : new Date(1000 * past.closed_at[n]).toLocaleTimeString("en-GB");
-    const cells = [count(past.reports[n]), count(dropouts(n)), bytes(past.bytes[n] ?? 0), seconds(past.seconds[n]),
-      past.latency_median[n] == null ? "–" : seconds(past.latency_median[n]), past.moved[n] == null ? "–" : percent(past.moved[n])];
+    const closed = known(past.closed_at[n], (at) => new Date(1000 * at).toLocaleTimeString("en-GB"));
+    const cells = [count(past.reports[n]), count(dropouts(n)), known(past.attempts[n], count),
+      ...counted.map((name) => known(past.counts[n]?.[name], count)), bytes(past.bytes[n] ?? 0), known(past.seconds[n], seconds),
+      known(past.latency_median[n], seconds), known(past.moved[n], percent)];
     rows.push(make("tr", {}, make("th", { scope: "row" }, count(past.round[n])), make("td", {}, closed),
-      ...cells.map((text) => make("td", { className: "right number" }, text))));
+      ...cells.map((text) => make("td", { className: "right number" }, text)), make("td", {}, known(past.phases[n], () => byPhase(n))), make("td", {}, known(past.failures[n], failed))));
   }
   fill("#table", ...rows);
 }
@@ -245,9 +255,9 @@ function chart(selector, title, series, format) {
 // The operator --------------------------------------------------------------------------------------------------------
 
 const ACTIONS = {
-  start: ["Open a round?", () => "This ends a pause and opens the next round now.", "Open", () => ask("POST", "/v1/admin/start"), "Opened."],
-  pause: ["Pause the run?", () => "The open round continues; no further round opens.", "Pause", () => ask("POST", "/v1/admin/pause"), "Paused."],
-  close: ["Close the round now?", () => `Devices that have not reported are left out: ${plural(now.asked - now.reports, "device", "devices")}.`, "Close", () => ask("POST", "/v1/admin/close"), "Closed."],
+  start: ["Open a round?", () => "This ends a pause and opens the next round or attempt now.", "Open", () => ask("POST", "/v1/admin/start"), "Opened."],
+  pause: ["Pause the run?", () => "The open attempt continues; no further round or attempt opens.", "Pause", () => ask("POST", "/v1/admin/pause"), "Paused."],
+  close: ["Close the phase now?", () => `Devices that have not reported are left out: ${plural(now.asked - now.reports, "device", "devices")}.`, "Close", () => ask("POST", "/v1/admin/close"), "Closed."],
   invite: ["Create invitations?", () => `This creates ${plural(invitations(), "code", "codes")}, each for one device. Codes are shown only once; the server stores only their hashes.`, "Create", invite, "Copy the codes now: they are not shown again."],
   devices: [null, null, null, listDevices, "Listed."],
   export: ["Export the public table?", () => "It holds what the server has learned about the items, and every device downloads it too. The file is in MessagePack format.", "Export", exportTable, "Exported."],
@@ -278,13 +288,15 @@ find("#copy").addEventListener("click", async () => {
   say("#done", "Copied.");
 });
 
-// Devices that missed the most rounds come first, because an operator looks for these.
+// Suspected devices come first, then those that missed the most rounds, because an operator looks for these.
 async function listDevices() {
   const { devices } = await (await ask("GET", "/v1/admin/devices")).json();
-  devices.sort((a, b) => b.missed - a.missed || a.id.localeCompare(b.id));
+  devices.sort((a, b) => b.suspected - a.suspected || b.missed - a.missed || a.id.localeCompare(b.id));
   fill("#device-rows", ...devices.slice(0, MOST_LISTED).map(deviceRow));
   find("#device-table").hidden = false;
 }
+
+const marked = (device) => [device.state, device.suspected && "suspected", device.left_out && "left out"].filter(Boolean).join(", ");
 
 function deviceRow(device) {
   const seen = device.last_seen == null ? "–" : new Date(1000 * device.last_seen).toLocaleString("en-GB");
@@ -292,7 +304,7 @@ function deviceRow(device) {
   button.disabled = device.state !== "active";
   button.addEventListener("click", () => revoke(device.id));
   button.setAttribute("aria-label", `Revoke device ${device.id.slice(0, 8)}`);
-  return make("tr", {}, make("th", { scope: "row" }, make("code", {}, device.id.slice(0, 8))), make("td", {}, device.state), make("td", {}, seen),
+  return make("tr", {}, make("th", { scope: "row" }, make("code", {}, device.id.slice(0, 8))), make("td", {}, marked(device)), make("td", {}, seen),
     make("td", { className: "right number" }, count(device.last_round)), make("td", { className: "right number" }, count(device.missed)), make("td", {}, button));
 }
 

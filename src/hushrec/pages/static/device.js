@@ -89,7 +89,7 @@ const PART = {
   reporting: "Reporting in rounds.",
   away: "The server does not answer. Your device tries again; nothing is lost.",
   busy: "The server is overloaded. Your device tries again; nothing is lost.",
-  budget: "Stopped: the next rounds need new permanent bits, which cost budget that you have to allow. See the privacy ledger below.",
+  budget: "Stopped: the next report would cost more than you have allowed. See the privacy ledger below.",
   "copied-store": "Stopped: this device’s key was also used elsewhere, so this store is a copy or an old backup. Enrol again with `hushrec device join --again`.",
   "not-enrolled": "Stopped: the server no longer knows this device. Enrol again with `hushrec device join --again`.",
   "not-active": "Stopped: the server’s operator has removed this device.",
@@ -127,27 +127,20 @@ function show(news) {
 function partNote() {
   if (!state.has_joined) return "";
   const reported = state.round_number ? `Last report: round ${count(state.round_number)} of ${count(state.rounds)}.` : `The run has ${plural(state.rounds, "round", "rounds")}; this device has not reported yet.`;
-  let advice = "";
-  if (!state.is_over && state.n_known === 0) advice = " Rate something first.";
-  else if (!state.is_over && state.ledger.permanent_draws === 0) advice = " Rate before your first round: it draws the permanent bits from the ratings that you have then.";
+  const advice = !state.is_over && state.n_known === 0 ? " Rate something first." : "";
   return `${reported} Server: ${state.server}.${advice}`;
 }
 
+const epsilon = (value) => `ε ${value === "inf" ? "∞" : Number(value.toPrecision(3))}`;
+const exactEpsilon = (value) => `ε ${value === "inf" ? "∞" : value}`;
+
 function showLedger() {
-  const ledger = state.ledger;
-  const epsilon = (value) => `ε ${Number(value.toPrecision(3))}`;
-  find("#allow-row").hidden = state.part.code !== "budget";
-  if (ledger.permanent_draws === undefined) {
-    fill("#ledger", epsilon(ledger.spent), make("small", {}, ` of ${epsilon(ledger.limit)}`));
-    const tables = `${plural(ledger.rounds, "report", "reports")} so far. For one rating added, removed or changed, the bound is ${epsilon(ledger.item_level)}.`;
-    return say("#ledger-note", `An upper bound on what all sums so far can reveal about your whole profile (δ ${ledger.delta}). ${tables} When the budget is used up, your device sends zeros with noise, which look the same.`);
-  }
-  const whole = ledger.permanent_draws > 0 && ledger.spent >= ledger.committed * (1 - 1e-9);
-  const rest = whole ? " in total; further rounds add nothing" : ledger.permanent_draws ? ` so far, never more than ${epsilon(ledger.committed)}` : " spent";
-  fill("#ledger", epsilon(ledger.spent), make("small", {}, rest));
-  const so = `${plural(ledger.rounds, "round", "rounds")} so far, with ${plural(ledger.permanent_draws, "draw", "draws")} of permanent bits. Your limit is ${epsilon(ledger.limit)}.`;
-  say("#ledger-note", `An upper bound on what the lists of reported items can reveal about which items you rated. ${so}`);
-  say("#allow", `Allow another draw of permanent bits (${epsilon(state.epsilon_p)} more)`);
+  const { spent, limit, rounds, sentences } = state.ledger;
+  const { needed } = state.part;
+  fill("#ledger", epsilon(spent), make("small", {}, limit === null ? " spent" : ` of ${epsilon(limit)}`));
+  say("#ledger-note", [...(rounds === null ? [] : [`${plural(rounds, "round", "rounds")} so far.`]), ...sentences].join(" "));
+  find("#allow-row").hidden = state.part.code !== "budget" || needed === null;
+  if (needed !== null) say("#allow", `Raise your limit to ${epsilon(needed)}`);
 }
 
 // The welcome ---------------------------------------------------------------------------------------------------------
@@ -197,8 +190,7 @@ function ownChoice() {
 
 function levelChoice(level) {
   const input = make("input", { type: "radio", name: "welcome-level", value: level.level, checked: level.in_use });
-  const sent = level.welcome ?? `If the server believed with ${share(level.before)} probability that you rated an item, the lists of reported items can raise this to at most ${share(level.after)}, over any number of rounds.`;
-  return make("label", {}, input, make("span", {}, make("strong", {}, `${level.name} (ε ${level.epsilon} over all rounds)`), make("span", { className: "small soft" }, sent)));
+  return make("label", {}, input, make("span", {}, make("strong", {}, `${level.name} (${exactEpsilon(level.epsilon)} over all rounds)`), make("span", { className: "small soft" }, level.welcome)));
 }
 
 function refuseJoin(where, error) {
@@ -218,7 +210,7 @@ async function join() {
   find("#join").disabled = true;
   say("#step-3-said", "");
   try {
-    const level = chosen?.value === "own" ? (await lookAtOwn()).level : chosen ? Number(chosen.value) : null;
+    const level = chosen?.value === "own" ? (await lookAtOwn()).level : chosen?.value ?? null;
     await ask("join", { ...place(), invitation: find("#join-invitation").value.trim() || null, level });
   } catch (error) {
     refuseJoin("#step-3-said", error);
@@ -351,8 +343,6 @@ function recommendation(item) {
 
 // The budget ----------------------------------------------------------------------------------------------------------
 
-const share = (value) => `${Number((100 * value).toPrecision(3))}\u00a0%`;
-
 const typed = (field) => find(field).value.trim().replace(",", ".");
 
 async function showLevels() {
@@ -364,12 +354,13 @@ async function showLevels() {
 function putLevels(found, isWanted) {
   levels = found;
   find("#own-level").hidden = !levels.takes_own;
+  find("#level-card").hidden = levels.levels.length === 0;
+  items("#not-covered", levels.can ?? []);
   if (levels.levels.length === 0) return;
   find("#level").max = levels.levels.length - 1;
   fill("#marks", ...levels.levels.map((level) => make("span", {}, level.name)));
   const wanted = levels.levels.findIndex(isWanted);
   find("#level").value = wanted >= 0 ? wanted : levels.levels.findIndex((level) => level.in_use);
-  items("#not-covered", levels.can);
   showLevel();
 }
 
@@ -384,17 +375,13 @@ async function showOwnLevel() {
 function showLevel() {
   const level = levels.levels[Number(find("#level").value)];
   const used = levels.levels.find((other) => other.in_use);
-  const name = `${level.name}, ε ${level.epsilon} over all rounds`;
+  const name = `${level.name}, ${exactEpsilon(level.epsilon)} over all rounds`;
   say("#level-name", level.in_use ? `${name} (in use)` : name);
   find("#level").setAttribute("aria-valuetext", level.in_use ? `${name}, in use` : name);
-  items("#level-words", level.words ?? [
-    `Each round your device sends about ${level.items_sent.toFixed(1)} items, of which you rated about ${level.real.toFixed(1)}; a random choice would contain ${level.by_chance.toFixed(1)}.`,
-    `If the server believed with ${share(level.before)} probability that you rated an item, the lists of sent items can change this to at most ${share(level.after)} and at least ${share(level.never)}, over all rounds.`,
-    ...(levels.expectation ? [`What to expect: ${levels.expectation}`] : []),
-    "No level hides the numbers that are sent with the items: see below what they reveal.",
-  ]);
-  find("#level-set").disabled = level.in_use || !state.can_change_level;
-  say("#level-said", state.can_change_level ? "" : `In use: ${used.name}, ε ${used.epsilon}. The level is fixed since your first round, because your permanent bits were drawn with it, and a new draw would cost the budget again.`);
+  items("#level-words", [...level.words, ...(levels.expectation ? [`What to expect: ${levels.expectation}`] : [])]);
+  const { fixed } = state.ledger;
+  find("#level-set").disabled = level.in_use || fixed !== null;
+  say("#level-said", fixed === null ? "" : `${used ? `In use: ${used.name}, ${exactEpsilon(used.epsilon)}. ` : ""}${fixed}`);
 }
 
 // What was sent -------------------------------------------------------------------------------------------------------
@@ -452,9 +439,11 @@ find("#part").addEventListener("click", () => attempt("#part-words", async () =>
 }));
 find("#next").addEventListener("click", () => attempt("#next-said", async () => {
   const next = await ask("next");
-  const more = next.raise_to === null ? "" : ` Together with your earlier reports the cost can reach ε ${next.raise_to}; if you agree, your limit is raised to that.`;
+  const more = next.raise_to === null ? "" : ` Together with your earlier reports the cost can reach ${exactEpsilon(next.raise_to)}; if you agree, your limit is raised to that.`;
   const question = next.is_next_run ? "Take part in the next run?" : "Take part in further rounds?";
-  const words = next.is_next_run ? `The next run learns from the beginning, with new terms. ${next.asks.join(" ")}${more} Until its first round has ended, you keep your present recommendations.` : "Your device reports in the further rounds as before. It draws no new permanent bits, unless an epoch ends; but the numbers of every further report reveal more about your ratings.";
+  const begins = next.is_next_run ? "The next run learns from the beginning, with new terms." : "Your device reports in the further rounds as before.";
+  const keeps = next.is_next_run ? " Until its first round has ended, you keep your present recommendations." : "";
+  const words = `${begins} ${next.asks.join(" ")}${more}${keeps}`;
   if (await confirm(question, words, "Take part")) {
     find("#part-head").focus(); // the button disappears
     await ask("next", { raise_to: next.raise_to });
@@ -469,15 +458,16 @@ find("#level").addEventListener("input", showLevel);
 find("#own-level").addEventListener("submit", (event) => { event.preventDefault(); attempt("#own-said", showOwnLevel); });
 find("#level-set").addEventListener("click", async () => {
   const level = levels.levels[Number(find("#level").value)];
-  if (await confirm("Use this level?", level.confirm ?? `The budget is ε ${level.epsilon} over all rounds. After your first round it cannot be changed.`, "Use it")) {
+  if (await confirm("Use this level?", level.confirm, "Use it")) {
     find("#level").focus(); // the button becomes disabled
     attempt("#level-said", () => ask("level", { level: level.level }));
   }
 });
 find("#allow").addEventListener("click", async () => {
-  if (await confirm("Allow another draw of permanent bits?", `New permanent bits cost another ε ${state.epsilon_p}, in addition to what was spent before.`, "Allow")) {
+  const { needed } = state.part;
+  if (await confirm("Raise your limit?", `Further reports cost budget in addition to what was spent before. Your limit for all runs together is now ${epsilon(state.ledger.limit ?? 0)}, and would be ${epsilon(needed)}.`, "Raise it")) {
     find("#ledger-head").focus(); // the button disappears
-    attempt("#ledger-note", async () => { await ask("allow-draw", {}); await ask("part", { on: true }); });
+    attempt("#ledger-note", () => ask("allow", { raise_to: needed }));
   }
 });
 find("#forget").addEventListener("click", async () => {

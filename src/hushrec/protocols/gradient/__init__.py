@@ -7,6 +7,7 @@ from hushrec.protocols.gradient import wording
 from hushrec.protocols.protocol import REFERENCE, Protocol, ServerKnowledge, Wording
 
 _SHARED: dict[str, Any] = {
+    "messages": "hushrec.protocols.gradient.messages",
     "engines": {
         "cpu": "hushrec.engines.cpu.engine:CpuEngine",
         "gpu": "hushrec.engines.gpu.engine:GpuEngine",
@@ -14,7 +15,6 @@ _SHARED: dict[str, Any] = {
         "ray": "hushrec.engines.ray.engine:ray_engine",
     },
     "parts_engine": "hushrec.engines.sharded.gradient:ShardedGradientEngine",
-    "quick_attacks": "hushrec.audit.quick:attack_reports",
     "auditor": "hushrec.audit.auditors:GRADIENT",
 }
 ROUNDS = Option("rounds", int, "Rounds to train.", 100)
@@ -43,6 +43,7 @@ ISGLD = Protocol(
     ),
     models=("mf", "fm"),
     implementation="hushrec.protocols.gradient.protocols:Isgld",
+    unit="rating",
     **_SHARED,
     wording=Wording(
         wording.isgld_label,
@@ -66,7 +67,8 @@ SDCF = Protocol(
         Option(
             "epsilon_g",
             float,
-            "Parameter of the range of fake errors; 0 means no limit. Not a guarantee.",
+            "How tightly the size of fake errors is limited: a larger value lowers the limit, and 0 sets none. A"
+            " parameter, not a privacy guarantee.",
             4.0,
             models=("mf", "fm"),
             personal=True,
@@ -74,8 +76,8 @@ SDCF = Protocol(
         Option(
             "profile_cap",
             int,
-            "Calibrate from this public number of ratings, which hides each person's own.",
-            default_text="each person's own; on the network 600, or half of the items if fewer",
+            "Public number of ratings for which every device calibrates its selection, to hide how many it has.",
+            default_text="each person's own number; on the network 600, or half of the items if fewer",
         ),
         Option(
             "reports_per_client",
@@ -96,6 +98,7 @@ SDCF = Protocol(
     **_SHARED,
     costs="hushrec.capacity:sdcf_training",
     unit="selection",
+    usual={},
     wording=Wording(
         wording.sdcf_label,
         lambda budget: f"list of items: ε {float(budget['epsilon']):g} profile-level, all rounds",

@@ -6,7 +6,7 @@ draws stay there.
 
 import math
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.budget.calibrate import SelectionProbabilities
-from hushrec.budget.events import Event, GradientsSent, PermanentDraw, RatingsPerturbed, SelectionSent, gradient_rho
-from hushrec.errors import RemoteProtocolError
+from hushrec.budget.events import Event, GradientsSent, RatingsPerturbed, SelectionSent, gradient_rho
+from hushrec.errors import LocalProtocolError, RemoteProtocolError
 from hushrec.mechanisms.langevin import langevin_noise
 from hushrec.messages import Address
 from hushrec.models.bpr import PairwiseRanking
@@ -31,10 +31,9 @@ from hushrec.randomness import Purpose, Randomness, RandomStream
 if TYPE_CHECKING:
     from hushrec.protocols.gradient.protocols import GradientProtocol
 
-NOBODY: IntArray = np.empty(0, dtype=np.int64)
-NOBODY.flags.writeable = False
-NO_BITS = np.empty(0, dtype=np.bool_)
-MOST_LOST_DRAWS = 100_000  # epochs that a server can claim a device missed, at most
+NO_PARTNERS: IntArray = np.empty(0, dtype=np.int64)
+NO_PARTNERS.flags.writeable = False
+MOST_LOST_DRAWS = 100_000  # the most draws of permanent bits by a copy of its store that a device charges to itself
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,14 +48,27 @@ class Draws:
     fake_errors: FloatArray = field(repr=False)  # one per unrated selected item, in the order of `selected`
     gradient_noise: FloatArray = field(repr=False)  # (n_selected, item_width)
     user_noise: FloatArray = field(repr=False)  # (user_width,)
-    user_partners: IntArray = field(default_factory=lambda: NOBODY, repr=False)  # (n_rated,) of the rated items
-    selected_partners: IntArray = field(default_factory=lambda: NOBODY, repr=False)  # (n_selected,) of `selected`
+    user_partners: IntArray = field(default_factory=lambda: NO_PARTNERS, repr=False)  # (n_rated,) of the rated items
+    selected_partners: IntArray = field(default_factory=lambda: NO_PARTNERS, repr=False)  # (n_selected,) of `selected`
+
+
+def _noise_state(state: State, n_items: int) -> State:
+    """Return a copy of the arrays about noise in the private state of an `isgld` device, extended to `n_items` items.
+
+    `noisy_ratings` has the ratings to which noise was added, and `noisy_values` the results. Both have one entry per
+    item, NaN for items without noise. `noise_draws` is the number of times that noise was drawn.
+    """
+    found: State = {"noise_draws": state.get("noise_draws", np.array(0))}
+    for name in ("noisy_ratings", "noisy_values"):
+        found[name] = np.full(n_items, np.nan)
+        found[name][: len(state.get(name, ()))] = state.get(name, ())
+    return found
 
 
 class GradientDevice(DeviceSide):
     """The computations of a device in a gradient protocol, under the terms that it accepted."""
 
-    most_shown = 50  # as many as the attacks of the person's page use
+    most_shown = 50  # the number of reports that the attack on the person's page uses
 
     def __init__(self, protocol: "GradientProtocol", terms: Terms, model: MatrixFactorization) -> None:
         selects = protocol.selection is not None
@@ -84,37 +96,58 @@ class GradientDevice(DeviceSide):
             "user_vector": self._model.initial_vectors(1, rng=randomness.stream(Purpose.USER_VECTOR))[0],
             **permanent_state(None, -1),
             "n_items": np.array(self._terms.n_items),
+            **({} if self._protocol.rating_epsilon is None else _noise_state({}, self._terms.n_items)),
         }
 
     def n_items(self, state: State) -> int:
         """Return the largest number of items that the server has announced so far; the catalogue never shrinks."""
         return max(int(state["n_items"]), self._terms.n_items)
 
-    def takes_part(self, private: Private) -> bool:
-        """Return whether the device reports: it must have ratings and, for some protocols and models, unrated items.
+    def check_takes_part(self, private: Private) -> None:
+        """Raise `LocalProtocolError` if the person has rated no item or, where unrated items are needed, every item.
 
-        Without ratings, all fake errors would be equal, which would reveal that there are none. With every item rated,
-        there are no unrated items to hide the rated ones among, and no pairs of a rated and an unrated item.
+        Without ratings, all fake errors would be equal, which would reveal that there are no ratings. Unrated items are
+        needed by `sdcf` without a profile cap, which hides the rated items among them, and by model `bpr` for its
+        pairs.
         """
         n_rated = np.array(len(private.items))
-        return bool(self._protocol.can_take_part(n_rated, self.n_items(private.state), self._model))
+        if not self._protocol.can_take_part(n_rated, self.n_items(private.state), self._model):
+            raise LocalProtocolError(
+                "this device cannot report: it has rated none of the server's items, or it has no unrated items left."
+                " Rate an item, or remove a rating."
+            )
 
-    def stored_values(self, values: FloatArray, private: Private, batch: int) -> tuple[FloatArray, list[Event]]:
-        """Return the values to store for new ratings, and the events to charge; `isgld` adds Laplace noise here.
+    def stored_values(
+        self, items: IntArray, values: FloatArray, private: Private
+    ) -> tuple[FloatArray, State, list[Event]]:
+        """Return the values to train on for new ratings, the new state, and the events to charge.
 
-        `batch` is the number of earlier calls; it selects the random stream, so that no noise is used twice.
+        `isgld` adds Laplace noise here. The state stores each rating with its noisy value, so that noise is drawn only
+        once for a rating, even if the rating is removed and added again. Noise for another rating of the same item
+        costs ε again.
         """
-        rng, epsilon = private.randomness.stream(Purpose.RATING_NOISE, batch), self._protocol.rating_epsilon
-        events: list[Event] = [] if epsilon is None else [RatingsPerturbed(epsilon)]
-        return self._protocol.training_values(values, rng=rng), events
+        state, epsilon = private.state, self._protocol.rating_epsilon
+        if epsilon is None:
+            return values, state, []
+        noise = _noise_state(state, self.n_items(state))
+        ratings, noisy, draws = noise["noisy_ratings"], noise["noisy_values"], int(noise["noise_draws"])
+        is_new = ratings[items] != values
+        if not is_new.any():
+            return noisy[items], state, []
+        costs = draws == 0 or not np.isnan(ratings[items[is_new]]).all()
+        rng = private.randomness.stream(Purpose.RATING_NOISE, draws)
+        noisy[items[is_new]] = self._protocol.training_values(values[is_new], rng=rng)
+        ratings[items[is_new]] = values[is_new]
+        noise["noise_draws"] = np.array(draws + 1)
+        return noisy[items], {**state, **noise}, [RatingsPerturbed(epsilon)] if costs else []
 
-    def report(self, private: Private, address: Address, message: Any, draws: Any = None) -> Report:
+    def report(self, private: Private, address: Address, message: Any) -> Report:
         """Return the gradient report and the new user vector: steps S2 to S5 and S8 of docs/data-flow.md.
 
-        `message` has the item vectors of the round. `draws` replaces the device's random draws in tests.
+        `message` has the item vectors of the round.
         """
         self._check(private, address, message)
-        return _DeviceRound(self._protocol, self._model, private, message).report(draws)
+        return _DeviceRound(self._protocol, self._model, private, message).report()
 
     def published(self, message: Any) -> Arrays | None:
         return {"item_vectors": message.item_vectors} if isinstance(message, ItemVectors) else None
@@ -142,8 +175,7 @@ class GradientDevice(DeviceSide):
 
     def spent(self, state: State) -> dict[str, float]:
         """Return the cost of the permanent bits in use, under the unit `selection`; empty if none were drawn."""
-        drawn = int(state["permanent_epoch"]) >= 0
-        return {"selection": self._protocol.selection_limit} if drawn else {}
+        return {} if permanent_from(state) is None else self._protocol.joining_costs(self._terms)
 
     def begin_again(self, private: Private, reported: int) -> tuple[State, list[Event]]:
         """Return the new state of a device that joins the run again with a new key, and the events to charge first.
@@ -151,42 +183,50 @@ class GradientDevice(DeviceSide):
         The new state has no permanent bits, so that the next round draws new ones. `reported` is the last round in
         which another copy of this device's store may have reported; 0 if there is no such copy. The copy may have drawn
         permanent bits in each permanent epoch after the one in this device's state, up to the epoch of `reported`. The
-        events charge these draws. Raise `RemoteProtocolError` if there are more than `MOST_LOST_DRAWS`.
+        events charge these draws. Raise `RemoteProtocolError` if there are more than `MOST_LOST_DRAWS`. The new state
+        has the number of the last epoch that is charged, so that a second call charges no draw again.
         """
         selection = self._protocol.selection
         if selection is None:
             return private.state, []
-        lost = self._terms.epoch(reported) - int(private.state["permanent_epoch"]) if reported else 0
+        if not reported:
+            return {**private.state, **permanent_state(None, -1)}, []
+        charged, last = int(private.state["permanent_epoch"]), self._terms.epoch(reported)
+        lost = last - charged
         if lost > MOST_LOST_DRAWS:
             raise RemoteProtocolError(
                 f"the server must not claim that this device has reported in more than {MOST_LOST_DRAWS:,} permanent"
                 f" epochs of which its store has no record, got {lost:,}. The device does not join the run again."
             )
-        draw = PermanentDraw(
-            selection.epsilon_p, selection.n_protected(len(private.items)), capped=selection.profile_cap is not None
-        )
-        return {**private.state, **permanent_state(None, -1)}, [draw] * max(0, lost)
+        draw = selection.permanent_draw(len(private.items))
+        state = {**private.state, **permanent_state(None, -1), "permanent_epoch": np.array(max(charged, last))}
+        return state, [draw] * max(0, lost)
 
     def predict(self, private: Private, public: Arrays) -> FloatArray:
         """Return the predicted rating or score of every item, `(n_items,)`.
 
         Model `mf` predicts with a user vector fitted to the person's ratings, other models with the trained one.
         """
-        table, vector = public["item_vectors"], np.asarray(private.state["user_vector"], dtype=np.float64)
-        if self._model.name == "mf":
-            known = private.items < len(table)
-            vector = fit_user_vector(private.values[known], table[private.items[known]], table)
-        return self._model.predict(vector, self._model.item_rows(table))
+        if self._model.name != "mf":
+            return self.trained_predictions(public, private.state)
+        table = public["item_vectors"]
+        known = private.items < len(table)
+        return self._model.predict(fit_user_vector(private.values[known], table[private.items[known]], table), table)
+
+    def trained_predictions(self, public: Arrays, state: State) -> FloatArray:
+        """Return the predictions with the user vector that the rounds trained, `(n_items,)`."""
+        vector = np.asarray(state["user_vector"], dtype=np.float64)
+        return self._model.predict(vector, self._model.item_rows(public["item_vectors"]))
 
     def _check(self, private: Private, address: Address, announcement: Any) -> None:
-        """Raise `RemoteProtocolError` for an announcement that breaks the accepted terms or has implausible vectors."""
+        """Raise `RemoteProtocolError` if the announcement breaks the accepted terms or has implausible item vectors."""
         if not isinstance(announcement, ItemVectors) or announcement.round_number != address.round_number:
             raise RemoteProtocolError(
-                f"round {address.round_number} must open with the item vectors of that round. The device sends no"
-                " report."
+                f"the announcement of round {address.round_number} must have the item vectors of this round, but does"
+                " not. The device sends no report."
             )
         n_items = self.n_items(private.state)
-        accepted = self._terms if n_items == self._terms.n_items else self._terms.with_items(n_items)
+        accepted = self._terms if n_items == self._terms.n_items else replace(self._terms, n_items=n_items)
         if not announcement.terms.agrees_with(accepted):
             raise RemoteProtocolError(
                 "the terms of an announcement must be those that this device accepted, but they differ. The device"
@@ -222,15 +262,16 @@ class _DeviceRound:
         self._round = announcement.round_number
         self._step_size = self._terms.step_size(self._round)
 
-    def report(self, draws: Draws | None) -> Report:
+    def report(self) -> Report:
         model, terms, step_size = self._model, self._terms, self._step_size
         permanent, events = self._permanent_choice()
         rows = model.item_rows(self._table)
-        partners = self._draw_partners() if draws is None else draws.user_partners
-        own_rows = rows[self._items] - rows[partners] if model.learns_from_pairs else rows[self._items]
+        partners, own_rows = NO_PARTNERS, rows[self._items]
+        if model.learns_from_pairs:
+            partners = self._unrated(self._stream(Purpose.USER_PAIRS).random(len(self._items)))
+            own_rows = own_rows - rows[partners]
         own_errors = model.errors(self._private.values, model.predict(self._user_vector, own_rows))
-        if draws is None:
-            draws = self._draw(permanent, own_errors, partners)
+        draws = self._draw(permanent, own_errors, partners)
         errors = self._selected_errors(draws, own_errors, rows)
         gradients = step_size * model.item_gradients(
             errors,
@@ -246,12 +287,13 @@ class _DeviceRound:
         gradients = scaled_down(gradients + draws.gradient_noise, self._max_norm)
         report = GradientReport(self._round, draws.selected, gradients)
         state = {
+            **self._private.state,
             "user_vector": self._user_vector + user_step + draws.user_noise,
             **permanent_state(permanent, terms.epoch(self._round)),
             "n_items": np.array(terms.n_items),
         }
         shown = {"item_vectors": self._table[draws.selected].astype("<f4"), "user_vector": self._user_vector}
-        return Report(report, state, (*events, priced), draws, shown if len(draws.selected) else None)
+        return Report(report, state, (*events, priced), shown if len(draws.selected) else None)
 
     def _values_sent(self, errors: FloatArray) -> Event:
         sent_values = np.outer(errors, self._model.direction(self._user_vector))
@@ -273,23 +315,17 @@ class _DeviceRound:
         standing = permanent_from(self._private.state)
         if standing is not None and terms.epoch(self._round) == int(self._private.state["permanent_epoch"]):
             return standing.extended(terms.n_items, rng=rng), [sent]
-        drawn, events = selection.draw_permanent(self._items, terms, rng=rng)
-        return drawn, [*events, sent]
+        drawn, event = selection.draw_permanent(self._items, terms, rng=rng)
+        return drawn, [event, sent]
 
     def _stream(self, purpose: Purpose) -> RandomStream:
         return self._private.randomness.stream(purpose, self._round)
 
-    def _draw_partners(self) -> IntArray:
-        """Draw an unrated item as the partner of each rated item for model `bpr`; return an empty array for others."""
-        if not self._model.learns_from_pairs:
-            return NOBODY
-        return self._unrated(self._stream(Purpose.USER_PAIRS).random(len(self._items)))
-
     def _draw(self, permanent: PermanentChoice | None, own_errors: FloatArray, partners: IntArray) -> Draws:
         """Draw the selected items, fake errors, partners and noise of this round, each from its own random stream.
 
-        `own_errors` are the errors of the rated items, from which fake errors are calibrated. `partners` are those that
-        `_draw_partners` drew for the rated items.
+        `own_errors` are the errors of the rated items, from which fake errors are calibrated. `partners` are the
+        partners of the rated items, or empty for a model without pairs.
         """
         selected = self._items
         if permanent is not None:
@@ -297,7 +333,7 @@ class _DeviceRound:
             selected = permanent.select_items(rng=rng)
             if len(selected) > self._terms.most_items:  # a random subset reveals no more than the whole
                 selected = np.sort(selected[np.argsort(rng.random(len(selected)))[: self._terms.most_items]])
-        fakes, selected_partners = np.empty(0), NOBODY
+        fakes, selected_partners = np.empty(0), NO_PARTNERS
         if not self._model.learns_from_pairs:
             n_fakes = int(np.count_nonzero(~self._find(selected)[0]))
             fakes = self._protocol.fake_errors(n_fakes, own_errors, rng=self._stream(Purpose.FAKE_ERRORS))
@@ -317,8 +353,8 @@ class _DeviceRound:
         """Return the error of each selected item: its own error if the item is rated, else a fake one.
 
         Model `bpr` has no fake errors; it computes each error from the pair of the selected item and its partner.
-        `own_errors` are the errors of the rated items. `rows` are the public rows of all items, from which the model
-        predicts.
+        `own_errors` are the errors of the rated items. `rows` has the public numbers of each item from which the model
+        predicts (`item_rows`).
         """
         is_rated, position = self._find(draws.selected)
         if isinstance(self._model, PairwiseRanking):
@@ -355,7 +391,8 @@ class _DeviceRound:
     def _both_ends(self, partners: IntArray) -> tuple[IntArray, IntArray]:
         """Return the items of all pairs of this round, in ascending order, and the partner of each item.
 
-        An unrated item in several pairs appears once, with the first of its rated partners.
+        `partners` has the unrated item of each rated item's pair. An unrated item in several pairs appears once, with
+        the first of its rated partners.
         """
         drawn, first = np.unique(partners, return_index=True)
         items = np.concatenate([self._items, drawn])
@@ -367,7 +404,7 @@ class _DeviceRound:
 def scaled_down(gradients: FloatArray, max_norm: float | None) -> FloatArray:
     """Return the gradients of a report, all multiplied by one factor if their joint norm is above `max_norm`.
 
-    They already contain their noise, so that scaling is post-processing and costs no budget.
+    The gradients already contain their noise, so that scaling is post-processing and costs no budget.
     """
     norm = float(np.linalg.norm(gradients))
     return gradients if max_norm is None or norm <= max_norm else gradients * (max_norm / norm)
@@ -379,9 +416,10 @@ def permanent_state(permanent: PermanentChoice | None, epoch: int) -> State:
     Without permanent bits (None), the first two arrays are empty, and the number is −1.
     """
     if permanent is None:
-        return {"permanent_bits": NO_BITS, "probabilities": np.empty(0), "permanent_epoch": np.array(-1)}
-    probabilities = np.array(astuple(permanent.probabilities))
-    return {"permanent_bits": permanent.bits, "probabilities": probabilities, "permanent_epoch": np.array(epoch)}
+        bits, probabilities, epoch = np.empty(0, dtype=np.bool_), np.empty(0), -1
+    else:
+        bits, probabilities = permanent.bits, np.array(astuple(permanent.probabilities))
+    return {"permanent_bits": bits, "probabilities": probabilities, "permanent_epoch": np.array(epoch)}
 
 
 def permanent_from(state: State) -> PermanentChoice | None:

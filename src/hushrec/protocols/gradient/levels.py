@@ -1,14 +1,15 @@
 """The privacy levels (values of `epsilon_i`) that the device page offers for protocol `sdcf`.
 
-There are only a few, because the number of items in a report hints at the privacy level of the device.
+There are only a few levels, so that many devices share one: the number of items in a report hints at a device's level.
 """
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from hushrec.errors import ParameterError
+from hushrec.protocols.configured import PrivacyLevel
 from hushrec.protocols.gradient.meaning import SelectionBudget, explain_budget
 from hushrec.protocols.gradient.messages import Terms
-from hushrec.protocols.gradient.selection import EPSILON_P_FACTOR
 
 if TYPE_CHECKING:
     from hushrec.protocols.gradient.protocols import Sdcf
@@ -27,41 +28,52 @@ def check_level(epsilon_i: float) -> float:
     return epsilon_i
 
 
-def explain_levels(terms: Terms, own: "Sdcf", n_rated: int) -> list[dict[str, Any]]:
-    """Return a dict for each of `LEVELS`, and for the person's present level if it is another, by ascending ε_I.
+def explain_levels(terms: Terms, own: "Sdcf", n_rated: int) -> list[PrivacyLevel]:
+    """Return the privacy levels in `LEVELS`, and the person's present level if it is not among them, by ascending ε_I.
 
-    The device page shows them. Each dict says how many items a report has on average, how many of these are rated, and
-    how sure the server can be that a given item is rated. `own` is the protocol with the person's present budgets,
-    `n_rated` the number of the person's ratings.
+    The sentences of a level say how many items a report has on average, how many of these are rated, and how sure the
+    server can be that a given item is rated. `own` is the protocol with the person's present budgets, `n_rated` the
+    number of the person's ratings.
     """
-    levels = LEVELS if own.epsilon_i in LEVELS.values() else {**LEVELS, "Your own": own.epsilon_i}
-    by_budget = sorted(levels.items(), key=lambda level: level[1])
-    return [_explain_level(name, epsilon_i, terms, own, n_rated) for name, epsilon_i in by_budget]
+    levels = {name: replace(own, epsilon_i=epsilon_i, epsilon_p=None) for name, epsilon_i in LEVELS.items()}
+    present = next((name for name, epsilon_i in LEVELS.items() if epsilon_i == own.epsilon_i), "Your own")
+    levels[present] = own
+    by_budget = sorted(levels.items(), key=lambda level: level[1].epsilon_i)
+    return [_explain_level(name, protocol, terms, n_rated, in_use=protocol is own) for name, protocol in by_budget]
 
 
-def _explain_level(name: str, epsilon_i: float, terms: Terms, own: "Sdcf", n_rated: int) -> dict[str, Any]:
-    in_use = epsilon_i == own.epsilon_i
+def _explain_level(name: str, protocol: "Sdcf", terms: Terms, n_rated: int, *, in_use: bool) -> PrivacyLevel:
     meaning = explain_budget(
         SelectionBudget(
             n_rated=min(max(1, n_rated), terms.n_items - 1),
             n_items=terms.n_items,
             reports_per_client=float(terms.reports_per_client or 0),
-            epsilon_i=epsilon_i,
-            epsilon_p=own.selection.epsilon_p if in_use else EPSILON_P_FACTOR * epsilon_i,
-            epsilon_g=own.epsilon_g,
+            epsilon_i=protocol.epsilon_i,
+            epsilon_p=protocol.selection.epsilon_p,
+            epsilon_g=protocol.epsilon_g,
             rounds=terms.max_rounds,
-            profile_cap=own.profile_cap,
+            profile_cap=protocol.profile_cap,
         )
     )
-    return {
-        "name": name,
-        "level": epsilon_i,
-        "epsilon": meaning.epsilon_all_rounds,
-        "items_sent": meaning.items_sent,
-        "real": meaning.real_among_them,
-        "by_chance": meaning.real_by_chance,
-        "before": meaning.belief_before,
-        "after": meaning.belief_after_all_rounds,
-        "never": meaning.belief_never_sent,
-        "in_use": in_use,
-    }
+    believed = f"If the server believed with {_share(meaning.belief_before)} probability that you rated an item, the"
+    items, real = meaning.items_sent, meaning.real_among_them
+    sent = f"Each round your device sends about {items:.1f} items, of which you rated about {real:.1f}"
+    most, least = _share(meaning.belief_after_all_rounds), _share(meaning.belief_never_sent)
+    return PrivacyLevel(
+        name=name,
+        level=protocol.epsilon_i,
+        epsilon=meaning.epsilon_all_rounds,
+        welcome=f"{believed} lists of reported items can raise this to at most {most}, over all rounds.",
+        words=[
+            f"{sent}; a random choice would contain {meaning.real_by_chance:.1f}.",
+            f"{believed} items reported in all rounds can change this to at most {most} and at least {least}.",
+            "No level hides the numbers that are sent with the items: see below what they reveal.",
+        ],
+        confirm=f"The budget is ε {meaning.epsilon_all_rounds:g} over all rounds. After your first round it cannot be"
+        " changed.",
+        in_use=in_use,
+    )
+
+
+def _share(probability: float) -> str:
+    return f"{float(f'{100 * probability:.3g}'):g}\u00a0%"

@@ -10,26 +10,25 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import expit
 
-from hushrec.budget.calibrate import SelectionProbabilities, calibrate_selection, smallest_epsilon_p
+from hushrec.budget.calibrate import SelectionProbabilities, smallest_epsilon_p
 from hushrec.errors import require
+from hushrec.protocols.gradient.selection import Selection
 from hushrec.protocols.gradient.wording import selection_not_covered, selection_unit
 
 
 @dataclass(frozen=True, kw_only=True)
-class SelectionBudget:
-    """The budgets of one person in `sdcf`, as input of `explain_budget`."""
+class SelectionBudget(Selection):
+    """The budgets of one person in `sdcf` for `rounds` rounds with the same permanent bits."""
 
     n_rated: int
     n_items: int
     reports_per_client: float
-    epsilon_i: float
-    epsilon_p: float
     epsilon_g: float | None  # None for models without fake errors
     rounds: int
-    profile_cap: int | None = None
     prior: float = 0.05  # the server's probability, before the first report, that a given item is rated
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(self.rounds >= 1, "rounds", "at least 1", self.rounds)
         require(0 < self.prior < 1, "prior", "above 0 and below 1", self.prior)
         require(self.epsilon_g is None or self.epsilon_g >= 0, "epsilon_g", "at least 0", self.epsilon_g)
@@ -39,13 +38,11 @@ class SelectionBudget:
 
     @property
     def n_protected(self) -> int:
-        return self.n_rated if self.profile_cap is None else self.profile_cap
+        return self.calibrated_for(self.n_rated)
 
     def probabilities(self) -> SelectionProbabilities[float]:
-        """Return the probabilities of both stages of the selection; raise `ImpossibleBudget` if there are none."""
-        return calibrate_selection(
-            self.n_protected, self.n_items, self.reports_per_client, self.epsilon_i, self.epsilon_p
-        )
+        """Return the probabilities of both stages of the selection; raise `ImpossibleBudget` if none exist."""
+        return self.calibrate(self.n_rated, self.n_items, self.reports_per_client)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,13 +58,13 @@ class Meaning:
     belief_after_one_round: float  # if the item was sent in that round
     belief_after_all_rounds: float  # if the item was sent in every round, which gives the largest belief
     belief_never_sent: float  # if the item was sent in no round, which gives the smallest belief
-    epsilon_round: float
-    epsilon_all_rounds: float
-    epsilon_one_rating: float  # cost of all rounds for one rating replaced by another
+    epsilon_round: float  # ε of the selection of one round
+    epsilon_all_rounds: float  # ε of the selections of all rounds together
+    epsilon_one_rating: float  # ε of all rounds if only one rated item is replaced by another
     smallest_epsilon_p: float  # the smallest epsilon_p for which selection probabilities exist
-    real_errors_outside_fakes: float | None  # fraction beyond the range of fake errors; None if there are none
-    unit: str
-    not_covered: list[str]
+    real_errors_outside_fakes: float | None  # fraction of real errors outside the range of fake errors; None: no fakes
+    unit: str  # what `epsilon_round` and `epsilon_all_rounds` protect
+    not_covered: list[str]  # what they do not protect
 
 
 def explain_budget(budget: SelectionBudget) -> Meaning:
@@ -110,9 +107,10 @@ def explain_budget(budget: SelectionBudget) -> Meaning:
 
 
 def belief(budget: SelectionBudget, *, rounds: int, sent: bool = True) -> float:
-    """Return the server's probability that an item is rated, if it was sent in each of `rounds` rounds, or in none.
+    """Return the server's probability that an item is rated, after `rounds` rounds.
 
-    The result follows by Bayes' rule from the likelihoods of `explain_budget`, computed in logarithms.
+    The device sent the item in all of these rounds if `sent` is true, and otherwise in none of them. The result follows
+    by Bayes' rule from the likelihoods of `explain_budget`, computed in logarithms.
     """
     found = budget.probabilities()
     one, zero = found.prob_send_one, found.prob_send_zero

@@ -5,8 +5,8 @@ round.
 """
 
 import math
-from dataclasses import dataclass, field, fields, replace
-from typing import Annotated, Self
+from dataclasses import dataclass, field, fields
+from typing import Annotated
 
 import numpy as np
 
@@ -23,17 +23,18 @@ LARGEST_REGULARIZATION = 1e6
 class Terms:
     """The terms of a run of a gradient protocol, which every device accepts when it joins.
 
-    A device refuses messages that break the terms. `data_weight`, N, multiplies every gradient. In `plain` and `isgld`
-    it is the number of ratings of all people. In `sdcf`, where the server must not know that number, it is the number
-    of devices times `reports_per_client`. `n_side_rows` is the number of rows that follow those of the items in the
-    item vectors: under model `fm` one for each attribute and one for the global bias, otherwise none.
+    A device refuses messages that break the terms. `data_weight`, N, multiplies the data term of every gradient, error
+    times vector. In `plain` and `isgld`, N is the number of ratings of all people. A server on the network cannot count
+    them: it assumes that each expected device has rated a twentieth of the items. In `sdcf`, N is the number of devices
+    times `reports_per_client`. `n_side_rows` is the number of further rows in the array of item vectors, after the rows
+    of the items: model `fm` has one for each attribute column and one for the global bias, other models have none.
     """
 
     model: str
     n_factors: int
     n_items: int
     n_side_rows: int = 0
-    reports_per_client: float | None  # z; None without selections: `plain` and `isgld`
+    reports_per_client: float | None  # z, the mean number of items in a report; None in `plain` and `isgld`
     data_weight: float  # N
     step: float  # η₀ N
     decay: float  # γ of η_t = η₀ / t^γ
@@ -59,7 +60,8 @@ class Terms:
             diagonal = getattr(self, name)
             if diagonal.ndim != 1 or not np.all((diagonal >= 0) & (diagonal <= LARGEST_REGULARIZATION)):
                 raise ParameterError(
-                    f"{name} must be a one-dimensional array of numbers from 0 to {LARGEST_REGULARIZATION:g}."
+                    f"{name} must be a one-dimensional array of numbers from 0 to {LARGEST_REGULARIZATION:g}, but is"
+                    " not."
                 )
 
     def step_size(self, round_number: int) -> float:
@@ -70,9 +72,9 @@ class Terms:
     def most_items(self) -> int:
         """The largest number of items in a report: z + 6 √z + 12, rounded up, for z = `reports_per_client`.
 
-        It is at most the number of items, and equal to that number if z is None. A selection includes each item
-        independently and has at most z items on average. By Bernstein's inequality it is larger than z + 6 √z + 12 with
-        probability below exp(−18).
+        It is never above the number of items, and equal to that number if z is None. A selection includes each item
+        independently and has at most z items on average. By Bernstein's inequality, it has more than z + 6 √z + 12
+        items with probability below exp(−18).
         """
         z = self.reports_per_client
         return self.n_items if z is None else min(self.n_items, math.ceil(z + 6 * math.sqrt(z) + 12))
@@ -87,10 +89,6 @@ class Terms:
         same = all(np.array_equal(getattr(self, name), getattr(accepted, name)) for name in others)
         return same and self.n_items >= accepted.n_items
 
-    def with_items(self, n_items: int) -> Self:
-        """Return the same terms for a catalogue of `n_items` items."""
-        return replace(self, n_items=n_items)
-
 
 @crosses("gradient.item-vectors", largest=LARGEST_TABLE + 200_000)
 @dataclass(frozen=True, eq=False)
@@ -100,7 +98,7 @@ class ItemVectors:
     terms: Terms
     round_number: int
     item_vectors: Annotated[FloatArray, Table] = field(repr=False)  # (n_items + n_side_rows, item_width)
-    max_report_norm: float | None = None  # devices scale a report with a larger joint norm down to it; None: no limit
+    max_report_norm: float | None = None  # a device scales a longer report down to this joint norm; None: no limit
 
     def __post_init__(self) -> None:
         check_whole(self, "round_number")
@@ -139,6 +137,6 @@ class GradientReport:
                 f" got shapes {self.gradients.shape} and {self.items.shape}."
             )
         if np.any(np.diff(self.items) <= 0) or np.any(self.items[:1] < 0):
-            raise RemoteProtocolError("items of a report must be in ascending order, distinct and not negative.")
+            raise RemoteProtocolError("items of a report must be ascending, distinct and not negative, but are not.")
         if not np.all(np.isfinite(self.gradients)):
             raise RemoteProtocolError("gradients must be finite numbers, got NaN or infinity.")

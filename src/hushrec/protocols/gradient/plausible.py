@@ -1,7 +1,7 @@
 """Bounds on item vectors, which devices enforce, and on gradients, which the server enforces.
 
-They stop attacks that use extreme values. If a server sends an item vector of zeros, the reported error equals the
-rating. If a device sends huge gradients, they outweigh those of all other devices.
+The bounds stop attacks that use extreme values. If a server sends an item vector of zeros, the reported error equals
+the rating. If a device sends huge gradients, they outweigh the gradients of all other devices.
 """
 
 import math
@@ -15,7 +15,7 @@ from hushrec.protocols.gradient.messages import Terms
 LARGEST_ITEM_NORM = 100.0
 SMALLEST_ITEM_NORM = 0.01
 SMALL_SHARE = 0.01  # share of the items whose vectors may be shorter than SMALLEST_ITEM_NORM
-LARGEST_GRADIENT = 250.0  # in units of the round's step; reached by an error of 100 and a user vector of norm 2.5
+LARGEST_GRADIENT = 250.0  # in units of step size × data weight; an error of 100 and a user vector of norm 2.5 reach it
 
 LONGEST_PLAUSIBLE = 2.0  # factor above which `growth_of` returns a number
 # Limits on the influence of one device on the item vectors of a network run, chosen with benchmarks/hostile.py.
@@ -30,10 +30,10 @@ def report_bound(terms: Terms, round_number: int, n_devices: int) -> float:
 
         B² = (η N · min(20, max(1, n / 25)))² + η K z
 
-    η is the step size of the round, N the data weight, n = `n_devices`, K the length of a gradient and z the mean
-    number of gradients in a report. The first term bounds the gradients without noise. The factor 20 is large enough
-    for honest devices; with few devices it is smaller, because one device could otherwise outweigh the rest. The second
-    term is the expected squared norm of the noise.
+    η is the step size of the round, N the data weight, n = `n_devices` and K the length of a gradient. z is
+    `reports_per_client` or, in protocols without it, the number of items. The first term bounds the gradients without
+    noise. The factor 20 is large enough for honest devices; with few devices it is smaller, because one device could
+    otherwise outweigh the rest. The second term is the expected squared norm of the noise.
     """
     size, width = terms.step_size(round_number), len(terms.item_regularization)
     steps = min(MOST_STEPS, max(1.0, n_devices / DEVICES_PER_STEP))
@@ -49,8 +49,8 @@ def row_norms(vectors: Rows) -> Rows:
 def too_short(vectors: Rows, n_items: int) -> bool:
     """Return whether more than 1 % of the first `n_items` rows are near zero, which devices refuse.
 
-    The result is False if any row is longer than the largest norm, because devices refuse that first. The rows after
-    the first `n_items` are attributes of model `fm`, which may be near zero.
+    The result is False if any row is longer than `LARGEST_ITEM_NORM`, because devices then refuse the vectors for that
+    reason. The rows after the first `n_items` are attributes of model `fm`, which may be near zero.
     """
     norms = row_norms(vectors)
     return bool(norms.max() <= LARGEST_ITEM_NORM and np.mean(norms[:n_items] < SMALLEST_ITEM_NORM) > SMALL_SHARE)
@@ -71,10 +71,10 @@ def check_item_vectors(vectors: Rows, n_items: int) -> None:
 
 
 def check_gradients(round_number: int, largest: float) -> None:
-    """Raise `RemoteProtocolError` if `largest` is above `LARGEST_GRADIENT`, for engines that simulate all devices.
+    """Raise `RemoteProtocolError` if `largest` is above `LARGEST_GRADIENT`.
 
-    `largest` is the maximum of |error| · ‖user vector‖ over all gradients of the round. On a network, the server
-    refuses a report with too long a gradient.
+    `largest` is the maximum of |error| · ‖user vector‖ over all gradients of the round. Engines that simulate all
+    devices call this function; on a network, the server checks the gradients of each report.
     """
     if not largest <= LARGEST_GRADIENT:
         raise RemoteProtocolError(
@@ -92,11 +92,11 @@ def check_finite(round_number: int, *vectors: Rows) -> None:
 
 
 def growth_of(vectors: Rows) -> float | None:
-    """Return how many times as long as initial vectors the item vectors of model `mf` are; None if at most 2 times.
+    """Return how many times longer the item vectors of model `mf` are than initial ones; None if at most 2 times.
 
-    The length is the root mean squared norm of the rows. Initial vectors are drawn such that their mean squared norm is
-    about 0.3² · 50 / 3 for any number of factors. With honest devices it stays within a few percent of that, as
-    measured with 40 devices of ML-100K. With hostile devices, or a step that is too large, it does not.
+    Their length is the root of the mean squared norm of the rows. Initial vectors have a mean squared norm of about
+    0.3² · 50 / 3, for any number of factors. With honest devices, the length stays within a few percent of its initial
+    value, as measured with 40 devices of ML-100K. It grows with hostile devices, or if the step is too large.
     """
     ratio = float(np.sqrt(np.mean(np.square(row_norms(vectors)))) / (0.3 * math.sqrt(50 / 3)))
     return ratio if ratio > LONGEST_PLAUSIBLE else None

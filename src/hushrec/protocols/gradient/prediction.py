@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from hushrec.arrays import FloatArray
 from hushrec.models.cold import ColdStart, own_means
-from hushrec.models.predictor import Arrays, VectorPredictor, cold_start_of
+from hushrec.models.predictor import VectorPredictor
 from hushrec.randomness import Purpose, SeededRandomness
 
 
@@ -26,7 +26,7 @@ def initial_user_vectors(problem: Any) -> FloatArray:
 
 
 class Predictions:
-    """A factory for the predictors of one training problem; values that all its predictors need are computed once."""
+    """A factory for predictors of one training problem, which computes once what all its predictors need."""
 
     def __init__(self, problem: Any) -> None:
         self._problem = problem
@@ -34,7 +34,7 @@ class Predictions:
     def predictor(self, user_vectors: FloatArray, item_vectors: FloatArray) -> VectorPredictor:
         """Return the predictor for these user and item vectors.
 
-        If `fallback` of the model is true, items that no report has changed are predicted by the user's mean rating.
+        If the model's `fallback` is true, the user's mean rating predicts items whose vectors no report has changed.
         """
         model, n_items = self._problem.model, self._problem.n_items
         cold = None
@@ -42,15 +42,6 @@ class Predictions:
             moved = item_vectors[:n_items].astype(np.float32) != self._first_vectors
             cold = ColdStart(self._own_means, ~moved.any(axis=1))
         return VectorPredictor(model, user_vectors, item_vectors, cold)
-
-    def predictor_from(self, arrays: Arrays) -> VectorPredictor:
-        """Return the predictor from the arrays of `VectorPredictor.arrays`; raise `ValueError` for wrong shapes."""
-        problem, model = self._problem, self._problem.model
-        users, items = arrays["user_vectors"], arrays["item_vectors"]
-        shapes = ((problem.n_users, model.user_width), (problem.n_items + model.n_side_rows, model.item_width))
-        if (users.shape, items.shape) != shapes:
-            raise ValueError(f"user and item vectors must have shapes {shapes}, got {(users.shape, items.shape)}")
-        return VectorPredictor(model, users, items, cold_start_of(arrays))
 
     @cached_property
     def _own_means(self) -> FloatArray:

@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from hushrec.arrays import BoolArray, FloatArray, IntArray
-from hushrec.budget.accountants import gaussian_epsilon
 from hushrec.budget.calibrate import fake_error_bound
+from hushrec.budget.gaussian import epsilon_of_mu
 from hushrec.budget.ledger import Ledger
 from hushrec.errors import Diverged, ParameterError, require
 from hushrec.mechanisms.fake_errors import fake_errors
@@ -23,7 +23,7 @@ from hushrec.mechanisms.laplace import perturb_ratings
 from hushrec.models import make_model
 from hushrec.models.mf import MatrixFactorization
 from hushrec.models.predictor import Arrays, VectorPredictor, cold_start_of
-from hushrec.protocols.configured import ConfiguredProtocol, Fleet, Spending
+from hushrec.protocols.configured import ConfiguredProtocol, Fleet, LedgerStatement, PrivacyLevel, Spending
 from hushrec.protocols.fleet_size import sentence_of
 from hushrec.protocols.gradient import levels, wording
 from hushrec.protocols.gradient.device import GradientDevice
@@ -31,16 +31,16 @@ from hushrec.protocols.gradient.fleet_size import MEASURED
 from hushrec.protocols.gradient.messages import REPORT, Terms
 from hushrec.protocols.gradient.plausible import LEAST_REPORTS, SMALL_SHARE, SMALLEST_ITEM_NORM, too_short
 from hushrec.protocols.gradient.prediction import Predictions, initial_user_vectors
-from hushrec.protocols.gradient.selection import EPSILON_P_FACTOR, Selection, calibrate_devices
+from hushrec.protocols.gradient.selection import Selection, calibrate_devices
 from hushrec.protocols.gradient.server import GradientServer
 from hushrec.protocols.parties import State
 from hushrec.protocols.protocol import TAKING_PART
 from hushrec.randomness import Purpose, RandomStream, SeededRandomness
-from hushrec.scale import HIGHEST, LOWEST
 
 DECAY = 0.6  # γ of [SDCF], section 4.1
 VALUE_DELTA = 1e-6
-USUAL_CAP, USUAL_SHARE = 600, 0.05  # defaults of a network run: profile cap, and share of the catalogue in a report
+EPSILON_P_FACTOR = 2  # the default is ε_P = 2 ε_I, the smallest value that works for every profile
+USUAL_CAP, USUAL_SHARE = 600, 0.05  # defaults of a network run: profile cap, and fraction of all items in a report
 LEFT_OUT = "or leave --step out: training then lowers it until it converges."
 
 
@@ -53,7 +53,7 @@ class GradientProtocol(ConfiguredProtocol):
     # A run -----------------------------------------------------------------------------------------------------
 
     def can_take_part(self, rated_counts: IntArray, n_items: int, model: MatrixFactorization) -> BoolArray:
-        """Return which devices take part: those with ratings and, if model or selection need them, unrated items."""
+        """Return whether each device takes part: it must have ratings and, in some runs, also unrated items."""
         hides_among_unrated = self.selection is not None and self.selection.profile_cap is None
         needs_unrated = model.learns_from_pairs or hides_among_unrated
         return np.asarray((rated_counts > 0) & (rated_counts < n_items + (not needs_unrated)))
@@ -98,11 +98,11 @@ class GradientProtocol(ConfiguredProtocol):
         return None if terms.reports_per_client is None else round(terms.data_weight / terms.reports_per_client)
 
     def expectation(self, terms: Terms, model: str, n_devices: float) -> str | None:
-        """Return sentences about the accuracy of `sdcf` with model `mf`; None for other protocols and models."""
+        """Return sentences about the accuracy to expect of `sdcf` with model `mf`; None for any other pair."""
         return sentence_of(MEASURED, n_devices) if terms.reports_per_client is not None and model == "mf" else None
 
     def describe_report(self, terms: Terms, round_number: int, message: Any) -> None:
-        """Return None: the person's page lists the report's items and gradients, and what an attack recovers."""
+        """Return None: the person's page shows the report itself and what an attack recovers, not sentences."""
         return
 
     def make_device(self, terms: Terms, model: MatrixFactorization) -> GradientDevice:
@@ -115,7 +115,7 @@ class GradientProtocol(ConfiguredProtocol):
             raise ParameterError(
                 f"factors must be more than {model.n_factors} for model {model.name} on these items: over"
                 f" {SMALL_SHARE:.0%} of their random vectors are shorter than {SMALLEST_ITEM_NORM:g}, which devices"
-                " refuse. Raise factors."
+                ' refuse. Raise the option "factors".'
             )
         return GradientServer(terms, model, vectors)
 
@@ -124,37 +124,33 @@ class GradientProtocol(ConfiguredProtocol):
         vectors = public["item_vectors"]
         return GradientServer(terms, model, vectors, least_reports=LEAST_REPORTS, bounds_reports=True)
 
-    def joining_costs(self, terms: Terms) -> dict[str, float]:
-        """Return the cost of one draw of permanent bits; a device asks the person again before the next draw."""
-        return {} if self.selection is None else {"selection": self.selection_limit}
-
-    def limits_at(self, epsilon: float) -> dict[str, float]:
-        return {"selection": epsilon}
-
-    def make_ledger(self, terms: Terms) -> Ledger:
-        """Return the ledger of a simulated person, which can pay for the permanent bits of every epoch."""
-        return Ledger(selection=(terms.epoch(terms.max_rounds) + 1) * self.selection_limit)
+    def table_width(self, terms: Terms) -> int:
+        return terms.n_factors
 
     def losses(self, ledger: Ledger) -> dict[str, float]:
         return {"value_rho": ledger["value"].rho}
 
-    def ledger_statement(self, ledger: Ledger) -> dict[str, Any]:
-        selection, rating = ledger["selection"], ledger["rating"]
-        capped = selection.permanent_draws > 0 and selection.capped_draws == selection.permanent_draws
-        return {
-            "unit": wording.selection_unit("the public cap" if capped else None),
-            "committed": selection.charged(),
-            "spent": selection.spent(),
-            "limit": ledger.limit("selection"),
-            "item_level": selection.item_level(),
-            "rounds": selection.rounds,
-            "permanent_draws": selection.permanent_draws,
-            "capped": capped,
-            "value_rho": ledger["value"].rho,
-            "rating_epsilon": rating.charged(),
-            "also": [f"gradient values so far: rho {ledger['value'].rho:.3g}"],
-            "not_covered": wording.ledger_not_covered(capped=capped, perturbed=rating.perturbations > 0),
-        }
+    def ledger_statement(self, ledger: Ledger) -> LedgerStatement:
+        selection, rating, rho = ledger["selection"], ledger["rating"], ledger["value"].rho
+        draws = selection.permanent_draws
+        capped = draws > 0 and selection.capped_draws == draws
+        return LedgerStatement(
+            unit=wording.selection_unit("the public cap" if capped else None),
+            spent=selection.spent(),
+            limit=ledger.limit("selection"),
+            rounds=selection.rounds,
+            sentences=wording.selection_sentences(draws, selection.spent(), selection.charged(), rho),
+            not_covered=wording.ledger_not_covered(capped=capped, perturbed=rating.perturbations > 0),
+            fixed=wording.BUDGET_IS_FIXED if draws else None,
+            numbers={
+                "committed": selection.charged(),
+                "item_level": selection.item_level(),
+                "permanent_draws": draws,
+                "capped": capped,
+                "value_rho": rho,
+                "rating_epsilon": rating.charged(),
+            },
+        )
 
     def make_predictor(self, problem: Any, public: Arrays, private: Mapping[int, State]) -> VectorPredictor:
         """Return the predictor of a simulated run; users who do not take part keep their initial vectors."""
@@ -164,13 +160,16 @@ class GradientProtocol(ConfiguredProtocol):
         return Predictions(problem).predictor(vectors, np.asarray(public["item_vectors"], dtype=np.float64))
 
     def predictor_from(self, problem: Any, arrays: Arrays) -> VectorPredictor:
-        return Predictions(problem).predictor_from(arrays)
+        model, users, items = problem.model, arrays["user_vectors"], arrays["item_vectors"]
+        shapes = ((problem.n_users, model.user_width), (problem.n_items + model.n_side_rows, model.item_width))
+        if (users.shape, items.shape) != shapes:
+            raise ValueError(f"user and item vectors must have shapes {shapes}, got {(users.shape, items.shape)}")
+        return VectorPredictor(model, users, items, cold_start_of(arrays))
 
     def failure(self, terms: Terms, public: Arrays, round_number: int) -> Diverged:
         """Return the error to raise if training fails, with advice.
 
-        The message says that too many item vectors are near zero if that is the case, and otherwise that the vectors
-        grew too large.
+        The error says that too many item vectors are near zero, if they are, or else that numbers grew too large.
         """
         with np.errstate(over="ignore", invalid="ignore"):
             shrank = too_short(public["item_vectors"], terms.n_items)
@@ -178,7 +177,7 @@ class GradientProtocol(ConfiguredProtocol):
             return Diverged(
                 f"training with {self.name} ended in round {round_number}: over {SMALL_SHARE:.0%} of the item vectors"
                 f" are shorter than {SMALLEST_ITEM_NORM:g} at step {terms.step:g}, which devices refuse."
-                f" Raise factors, or lower the step; {LEFT_OUT}"
+                f' Raise the option "factors", or lower the step; {LEFT_OUT}'
             )
         besides = f", or {self.divergence_advice}" if self.divergence_advice else ""
         return Diverged(
@@ -194,7 +193,7 @@ class GradientProtocol(ConfiguredProtocol):
 
     @abstractmethod
     def _guarantee(self, spending: Spending) -> dict[str, Any]:
-        """Return the entries of `statement` that differ between protocols, such as unit, epsilon and not_covered."""
+        """Return the entries of `statement` that differ between protocols, such as `unit` and `not_covered`."""
 
     @classmethod
     def load_predictor(cls, record: Mapping[str, Any], arrays: Arrays) -> VectorPredictor:
@@ -215,11 +214,6 @@ class GradientProtocol(ConfiguredProtocol):
         """The ε of the noise that devices add to their ratings; None if they train on the ratings themselves."""
         return None
 
-    @property
-    def selection_limit(self) -> float:
-        """The default limit for selections in a ledger: the cost of one draw of permanent bits; 0 without selection."""
-        return 0.0 if self.selection is None else self.selection.epsilon_p
-
     def training_values(self, values: FloatArray, *, rng: RandomStream) -> FloatArray:
         """Return the values that a device trains on: the ratings or, in `isgld`, the ratings plus noise."""
         return values
@@ -227,8 +221,8 @@ class GradientProtocol(ConfiguredProtocol):
     def fake_errors(self, count: int, rated_errors: FloatArray, *, rng: RandomStream) -> FloatArray:
         """Return `count` errors to report for unrated items; empty for a protocol without selections.
 
-        [SDCF], section 3.3: they are drawn from the normal distribution with the mean and deviation of the real errors,
-        `rated_errors`, truncated to ±α, where ε_g gives α.
+        [SDCF], section 3.3: they are drawn from the normal distribution with mean and deviation of the person's real
+        errors, `rated_errors`, truncated to [−α, α]; `epsilon_g` determines α.
         """
         if self.selection is None:
             return np.empty(0)
@@ -247,7 +241,7 @@ class GradientProtocol(ConfiguredProtocol):
 class Plain(GradientProtocol):
     """The protocol without privacy ("MF with SGLD" in [SDCF]): a device reports the gradients of all its rated items.
 
-    Under model `bpr`, the report also has the unrated item of each pair that the device drew.
+    Under model `bpr`, it also reports the gradients of their partners, the unrated items of its pairs.
     """
 
     name: ClassVar[str] = "plain"
@@ -283,12 +277,25 @@ class Isgld(GradientProtocol):
             "not_covered": [wording.EXISTENCE, wording.USER_VECTOR, TAKING_PART],
         }
 
+    def ledger_statement(self, ledger: Ledger) -> LedgerStatement:
+        rating, rho = ledger["rating"], ledger["value"].rho
+        return LedgerStatement(
+            unit=wording.ONE_VALUE,
+            spent=rating.charged(),
+            limit=ledger.limit("rating"),
+            rounds=None,
+            sentences=wording.rating_sentences(rating.perturbations, rho),
+            not_covered=wording.ledger_not_covered(capped=False, perturbed=True),
+            fixed=wording.NOISE_IS_DRAWN if rating.perturbations else None,
+            numbers={"value_rho": rho, "rating_epsilon": rating.charged()},
+        )
+
     @property
     def rating_epsilon(self) -> float:
         return self.epsilon
 
     def training_values(self, values: FloatArray, *, rng: RandomStream) -> FloatArray:
-        return perturb_ratings(values, LOWEST, HIGHEST, self.epsilon, clamp=self.clamp, rng=rng)
+        return perturb_ratings(values, self.epsilon, clamp=self.clamp, rng=rng)
 
 
 @dataclass(frozen=True)
@@ -296,11 +303,12 @@ class Sdcf(GradientProtocol):
     """The protocol of [SDCF]: two-stage randomized response selects the items to report; unrated items get fake errors.
 
     `epsilon_p` is 2 · `epsilon_i` by default. `epsilon_g` is None for a model that learns from pairs of items, which
-    needs no fake errors. With a `profile_cap` the selection is calibrated for this public number of ratings, so that it
-    does not reveal how many items a person rated.
+    needs no fake errors. With a `profile_cap`, the selection is calibrated for this public number of ratings instead of
+    the person's own, so that it does not reveal how many items a person rated.
     """
 
     name: ClassVar[str] = "sdcf"
+    pauses_for_level: ClassVar[bool] = True  # otherwise an open round could still draw bits at the old level
 
     epsilon_i: float
     epsilon_g: float | None
@@ -335,11 +343,25 @@ class Sdcf(GradientProtocol):
             f"The budget covers {covered}. It does not cover the gradient values sent with them.",
         ]
 
-    def privacy_levels(self, terms: Terms, n_rated: int, own: str | None = None) -> list[dict[str, Any]]:
+    def privacy_levels(self, terms: Terms, n_rated: int, own: str | None = None) -> list[PrivacyLevel]:
         return levels.explain_levels(terms, self, n_rated)
 
-    def read_level(self, given: str | float, terms: Any) -> float:
-        return levels.check_level(float(given))
+    def options_at(self, level: float, terms: Terms) -> dict[str, Any]:
+        return {"epsilon_i": levels.check_level(level), "epsilon_p": None}
+
+    def joining_costs(self, terms: Terms) -> dict[str, float]:
+        """Return the cost of the run's first draw of permanent bits, by unit of the ledger.
+
+        A person who joins agrees to this draw only, not to the draws of later permanent epochs.
+        """
+        return {"selection": self.selection.epsilon_p}
+
+    def limits_at(self, epsilon: float) -> dict[str, float]:
+        return {"selection": epsilon}
+
+    def make_ledger(self, terms: Terms) -> Ledger:
+        """Return the ledger of a simulated person, which can pay for the permanent bits of every epoch."""
+        return Ledger(selection=(terms.epoch(terms.max_rounds) + 1) * self.selection.epsilon_p)
 
     @cached_property
     def selection(self) -> Selection:
@@ -347,7 +369,7 @@ class Sdcf(GradientProtocol):
         return Selection(self.epsilon_i, epsilon_p, self.profile_cap)
 
     def _guarantee(self, spending: Spending) -> dict[str, Any]:
-        """Return the guarantee that holds for every device: the largest ε of any device, and what is not covered."""
+        """Return the guarantee that holds for every device, with the largest ε of any device."""
         selections, terms = selections_of(spending.protocols), spending.terms
         spent = max(own.spent(terms, spending.rounds) for own in selections)
         caps = [own.profile_cap for own in selections]
@@ -378,14 +400,16 @@ def selections_of(protocols: Sequence[ConfiguredProtocol]) -> list[Selection]:
 
 
 def value_statement(median: float, largest: float) -> dict[str, Any]:
-    """Return the entry `value_rho` of a budget: the privacy loss of the gradient values sent, as rho of zCDP.
+    """Return the entry `value_rho` of a run's budget: the privacy loss of the gradient values sent.
 
-    `median` and `largest` are taken over devices; either may be infinite.
+    The loss of a device is its ρ of zero-concentrated DP. `median` and `largest` are the median and the largest ρ of
+    all devices; either may be infinite. The result also has the ε of a device with the median ρ, at δ = `VALUE_DELTA`.
+    It is that of a Gaussian mechanism with parameter μ, for ρ = μ²/2.
     """
     return {
         "median": median,
         "max": largest,
         "unit": wording.VALUE_LOSS,
-        "median_epsilon": np.inf if median == np.inf else gaussian_epsilon(median, VALUE_DELTA),
+        "median_epsilon": epsilon_of_mu(math.sqrt(2 * median), VALUE_DELTA),
         "delta": VALUE_DELTA,
     }

@@ -9,13 +9,11 @@ import numpy.typing as npt
 
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.budget.calibrate import SelectionProbabilities, calibrate_selection
-from hushrec.budget.events import Event, PermanentDraw
+from hushrec.budget.events import PermanentDraw
 from hushrec.errors import require
 from hushrec.mechanisms.randomized_response import instantaneous_items, permanent_bits
 from hushrec.protocols.gradient.messages import Terms
 from hushrec.randomness import RandomStream
-
-EPSILON_P_FACTOR = 2  # the default is ε_P = 2 ε_I, the smallest value that works for every profile
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,9 +29,9 @@ class PermanentChoice:
         return instantaneous_items(self.bits, zero, one, rng=rng)
 
     def extended(self, n_items: int, *, rng: RandomStream) -> "PermanentChoice":
-        """Return these permanent bits with randomized bits appended for items that joined the catalogue, if any.
+        """Return these permanent bits, with random bits appended for items that have joined the catalogue.
 
-        The appended bits are drawn as for unrated items, even if the person has already rated a new item.
+        The appended bits are drawn as those of unrated items, even if the person has already rated a new item.
         """
         if len(self.bits) >= n_items:
             return self
@@ -58,9 +56,21 @@ class Selection:
             require(0 < epsilon < math.inf, name, "positive and finite", epsilon, "Choose a value such as 4.")
         require(self.profile_cap is None or self.profile_cap >= 1, "profile_cap", "at least 1", self.profile_cap)
 
-    def n_protected(self, n_rated: int) -> int:
+    def calibrated_for(self, n_rated: int) -> int:
         """Return the number of ratings for which the selection is calibrated: the profile cap, or else `n_rated`."""
         return n_rated if self.profile_cap is None else self.profile_cap
+
+    def calibrate(self, n_rated: int, n_items: int, reports_per_client: float) -> SelectionProbabilities[float]:
+        """Return the selection probabilities of a device that has rated `n_rated` of `n_items` items.
+
+        Raise `ImpossibleBudget` if no probabilities exist for these budgets.
+        """
+        h = self.calibrated_for(n_rated)
+        return calibrate_selection(h, n_items, reports_per_client, self.epsilon_i, self.epsilon_p)
+
+    def permanent_draw(self, n_rated: int) -> PermanentDraw:
+        """Return the event that charges a device with `n_rated` ratings for one draw of permanent bits."""
+        return PermanentDraw(self.epsilon_p, self.calibrated_for(n_rated), capped=self.profile_cap is not None)
 
     def spent(self, terms: Terms, rounds: int) -> float:
         """Return the ε of the selections of `rounds` rounds.
@@ -74,22 +84,19 @@ class Selection:
 
     def draw_permanent(
         self, rated: IntArray, terms: Terms, *, rng: RandomStream
-    ) -> tuple[PermanentChoice, list[Event]]:
+    ) -> tuple[PermanentChoice, PermanentDraw]:
         """Draw new permanent bits; return them and the event to charge.
 
         If more items are rated than the profile cap allows, a random subset of them counts as rated.
         """
         assert terms.reports_per_client is not None
-        n_protected = self.n_protected(len(rated))
-        if len(rated) > n_protected:
+        event = self.permanent_draw(len(rated))
+        probabilities = self.calibrate(len(rated), terms.n_items, terms.reports_per_client)
+        if len(rated) > event.n_protected:
             order = np.argsort(rng.random(len(rated)))
-            rated = np.sort(rated[order[:n_protected]])
-        probabilities = calibrate_selection(
-            n_protected, terms.n_items, terms.reports_per_client, self.epsilon_i, self.epsilon_p
-        )
+            rated = np.sort(rated[order[: event.n_protected]])
         bits = permanent_bits(rated, terms.n_items, probabilities.prob_randomize, rng=rng)
-        event = PermanentDraw(self.epsilon_p, n_protected, capped=self.profile_cap is not None)
-        return PermanentChoice(bits, probabilities), [event]
+        return PermanentChoice(bits, probabilities), event
 
 
 def calibrate_devices(
@@ -104,7 +111,7 @@ def calibrate_devices(
         require(cap is None or cap < n_items, "profile_cap", f"below the number of items, {n_items}", cap)
     each = list(selections) * len(rated_counts) if len(selections) == 1 else selections
     return calibrate_selection(
-        np.array([own.n_protected(int(count)) for own, count in zip(each, rated_counts, strict=True)]),
+        np.array([own.calibrated_for(int(count)) for own, count in zip(each, rated_counts, strict=True)]),
         n_items,
         reports_per_client,
         np.array([own.epsilon_i for own in selections]),

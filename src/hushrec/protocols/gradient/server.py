@@ -1,6 +1,7 @@
 """The server side of the gradient protocols, Algorithm 2 of [SDCF]: adds the mean gradient to each item vector."""
 
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,11 +22,11 @@ _ROUNDING = 1 + 1e-6  # tolerance for a norm rounded to float32 on the wire
 class GradientServer(ServerSide):
     """The computations of the server in a gradient protocol. It stores the public item vectors, nothing about devices.
 
-    The server refuses a report with a gradient whose norm is above `max_gradient_norm`; None stands for a bound that
-    stops only extreme values. It also refuses a report whose joint norm is above `max_report_norm`, which it announces
-    to the devices; None means no such bound. If `bounds_reports` is true, every round computes `max_report_norm` from
-    the expected number of devices. An item with c gradients changes by their sum divided by max(c, `least_reports`), so
-    that one report changes an item by at most `max_report_norm` / `least_reports`; model `fm` has a formula of its own.
+    The server refuses a report with a gradient whose norm is above `max_gradient_norm`; if that is None, the bound is
+    so large that it stops only extreme values. If `bounds_reports` is true, the server computes `max_report_norm` for
+    every round from the expected number of devices, announces it, and refuses a report with a larger joint norm. An
+    item with c gradients changes by their sum divided by max(c, `least_reports`), so that one report changes an item by
+    at most `max_report_norm` / `least_reports`; model `fm` has a formula of its own.
     """
 
     phases = (REPORT,)
@@ -37,12 +38,12 @@ class GradientServer(ServerSide):
         item_vectors: FloatArray,
         *,
         max_gradient_norm: float | None = None,
-        max_report_norm: float | None = None,
         least_reports: int = 1,
         bounds_reports: bool = False,
     ) -> None:
         self._terms, self._model = terms, model
-        self._max_gradient_norm, self.max_report_norm = max_gradient_norm, max_report_norm
+        self._max_gradient_norm = max_gradient_norm
+        self.max_report_norm: float | None = None
         self._least_reports, self._bounds_reports = least_reports, bounds_reports
         self.restore({"item_vectors": item_vectors})
 
@@ -84,7 +85,7 @@ class GradientServer(ServerSide):
                 " start. Start a new run."
             )
         self.item_vectors = np.concatenate([self.item_vectors, self._model.initial_vectors(count, rng=rng)])
-        self._terms = self._terms.with_items(len(self.item_vectors))
+        self._terms = replace(self._terms, n_items=len(self.item_vectors))
 
     def open(self, round_number: int, attempt: int, members: Collection[Name]) -> Inbox:
         if self._bounds_reports:
@@ -107,9 +108,7 @@ class GradientServer(ServerSide):
         if len(message.items) == 0:
             return
         if message.items[-1] >= self._terms.n_items:
-            raise RemoteProtocolError(
-                f"item numbers of a report must be below {self._terms.n_items}, got {message.items[-1]}."
-            )
+            raise RemoteProtocolError(f"item numbers of a report must be below {self._terms.n_items}, but one is not.")
         if len(message.items) > self._terms.most_items:
             raise RemoteProtocolError(
                 f"a report must have at most {self._terms.most_items} items, got {len(message.items)}."

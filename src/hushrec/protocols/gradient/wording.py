@@ -30,10 +30,10 @@ MALICIOUS_SERVER = "a malicious server"
 
 
 def selection_unit(cap: int | str | None, rounds: str = ", over all rounds") -> str:
-    """Return the phrase that says what the budget of selections covers, and for which profiles.
+    """Return a phrase that says what the budget of selections protects, and for which profiles.
 
     `cap` is the profile cap, as a number or in words; None if the number of ratings is not protected. `rounds` is a
-    phrase that says which rounds are covered, or empty.
+    phrase for the rounds that the budget covers, or empty.
     """
     most = f"{cap} ratings" if isinstance(cap, int) else cap
     profiles = "two profiles of the same number of ratings" if cap is None else f"any two profiles of up to {most}"
@@ -56,6 +56,46 @@ def ledger_not_covered(*, capped: bool, perturbed: bool) -> list[str]:
     return [values, *([] if capped else [COUNT]), *([EXISTENCE] if perturbed else []), TAKING_PART]
 
 
+BUDGET_IS_FIXED = (
+    "The budget of sdcf (epsilon_i, epsilon_p) is fixed since your first round, because permanent bits were drawn with"
+    " it, and a new draw would cost the budget again. To start again, erase the store, with all ratings and the ledger,"
+    " with `hushrec device forget`."
+)
+
+
+def selection_sentences(permanent_draws: int, spent: float, committed: float, rho: float) -> list[str]:
+    """Return sentences for the person about the cost of their selections and gradient values so far.
+
+    `spent` is the ε of the selections so far, and `committed` the most that they can cost with the permanent bits drawn
+    so far. `rho` is the privacy loss of the gradient values.
+    """
+    bound = "An upper bound on what the lists of reported items can reveal about which items you rated."
+    if not permanent_draws:
+        first = "Rate before your first round: it draws the permanent bits from the ratings that you have then."
+        return [bound, first]
+    draws = "1 draw" if permanent_draws == 1 else f"{permanent_draws:,} draws"
+    whole = spent >= committed * (1 - 1e-9)
+    most = "further rounds add nothing" if whole else f"all rounds together cost at most ε {committed:.3g}"
+    return [bound, f"With {draws} of permanent bits, {most}.", _values_sent(rho)]
+
+
+NOISE_IS_DRAWN = (
+    "The budget of isgld is fixed, because the noise of your ratings was drawn with it, and weaker noise for later"
+    " ratings would reveal more than the ledger says."
+)
+
+
+def rating_sentences(perturbations: int, rho: float) -> list[str]:
+    """Return sentences for the person about the cost of `isgld` so far: how often noise was drawn, and ρ."""
+    often = "once" if perturbations == 1 else f"{perturbations:,} times"
+    bound = "An upper bound on what your noisy ratings can reveal about the value of one rating."
+    return [bound, f"Noise was drawn {often}; each time costs the budget.", _values_sent(rho)]
+
+
+def _values_sent(rho: float) -> str:
+    return f"The gradient values sent so far have a privacy loss of ρ {rho:.3g}, which is not a guarantee."
+
+
 # A budget in a table, and below it -------------------------------------------------------------------------------
 
 
@@ -73,7 +113,7 @@ def sdcf_label(budget: Budget) -> str:
 
 
 def numbers(budget: Budget) -> list[str]:
-    """Return phrases with the numbers of a budget: ε and what it covers, then ρ of the gradient values sent."""
+    """Return phrases with the numbers of a budget: ε, unless it is infinite, and ρ of the gradient values sent."""
     lines = []
     if float(budget["epsilon"]) < float("inf"):
         rounds = "1 round" if budget["rounds"] == 1 else f"{budget['rounds']} rounds"

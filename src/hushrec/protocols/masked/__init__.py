@@ -21,8 +21,8 @@ MASKED = Protocol(
         Option(
             "survivors",
             float,
-            "Smallest fraction of the devices that a round may end with; the noise is sized for them.",
-            default_text="what dropout leaves almost surely, on the network 0.8",
+            "Smallest fraction of the devices with which a round may end; the noise is sized for these devices.",
+            default_text="the fraction that almost surely remains after dropout, on the network 0.8",
         ),
         Option(
             "corrupt",
@@ -46,16 +46,20 @@ MASKED = Protocol(
         Option(
             "own_epsilon",
             float,
-            "Each person's own budget, where it is smaller than epsilon.",
+            "Largest budget that a person allows one run to spend, for their whole profile, at a delta of at most 1e-6"
+            " (inf: even a run without noise).",
             default_text="epsilon",
             personal=True,
+            may_be_infinite=True,
+            device_name="epsilon",
         ),
         Option(
             "least_cohort",
             int,
-            "Smallest number of devices in a sum that each person accepts.",
+            "Smallest number of devices in a sum that each person accepts (on the network at least 3).",
             default_text="that of the run",
             personal=True,
+            least=3,  # in a sum of two, each device could compute the other one's table
         ),
     ),
     models=("gp", "audience"),
@@ -66,11 +70,12 @@ MASKED = Protocol(
     },
     parts_engine="hushrec.engines.sharded.masked:ShardedMaskedEngine",
     implementation="hushrec.protocols.masked.protocol:Masked",
+    messages="hushrec.protocols.masked.messages",
     costs="hushrec.capacity:masked_training",
-    quick_attacks="hushrec.audit.masked.people:attack_sums",
     auditor="hushrec.audit.auditors:MASKED",
     wording=Wording(wording.label, wording.protects, wording.numbers),
     unit="table",
+    usual={"own_epsilon": 8.0, "least_cohort": 3},
     whole_catalogue=True,
     knowledge=ServerKnowledge(
         risk="Whoever runs this server sees that you take part, and sums over all devices with noise in them. These"

@@ -32,32 +32,31 @@ from typing import Any
 import numpy as np
 
 from hushrec.arrays import FloatArray
-from hushrec.protocols.masked.encoding import DecodedSum, add_decoded
+from hushrec.protocols.masked.encoding import DecodedSum, add_sums
 from hushrec.protocols.masked.learning import Learner
-from hushrec.protocols.masked.plan import AUDIENCE, BIAS, COUNTS, FACTORS
+from hushrec.protocols.masked.plan import COUNTS, ITEM_BLOCKS
 
 FEWEST_COHORTS = 3  # if only two cohorts differ, it is unknown which of them is false
 DEVIATIONS = 5.0  # allowed standard deviations
 DIRECTIONS = 5  # smallest number of directions in which whole profiles differ
 SLACK = 4.0  # allowed factor above the expected mean square of a row
 RARE = 9.0  # people who may have rated an item in addition to those counted
-ITEM_BLOCKS = (COUNTS, AUDIENCE, BIAS, FACTORS)
 
 
 def disagreements(
     learner: Learner[Any], sums: Sequence[Mapping[str, DecodedSum]], survivors: Sequence[int]
 ) -> list[float]:
-    """Return for each cohort the largest ratio of a tested squared norm to its bound.
+    """Return for each cohort how far its sums differ from those of the other cohorts, relative to what is plausible.
 
-    `sums` has each cohort's sums by name of block, `survivors` the number of devices that each cohort's sums are over.
-    The ratios are at most 1 if all devices are honest, except with the small probability in the module's docstring.
+    The number is the largest ratio of a squared norm to its bound, over all tests of this module. It is at most 1 if
+    all devices are honest, except with the small probability in the module's docstring. `sums` has each cohort's sums
+    by block name, and `survivors` the number of devices that each cohort's sums are over.
     """
     found = []
     for cohort, devices in zip(sums, survivors, strict=True):
-        rest = [other for other in sums if other is not cohort]
-        pairs = {name: (own, add_decoded([other[name] for other in rest])) for name, own in cohort.items()}
         others = sum(survivors) - devices
-        found.append(max(_disagreement(learner, name, *pair, devices, others) for name, pair in pairs.items()))
+        rest = add_sums([other for other in sums if other is not cohort])
+        found.append(max(_disagreement(learner, name, cohort[name], rest[name], devices, others) for name in cohort))
     return found
 
 

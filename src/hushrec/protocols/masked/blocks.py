@@ -9,8 +9,13 @@ import math
 import numpy as np
 from numba import njit
 
+from hushrec.models.audience import sum_rows
+from hushrec.protocols.masked import plan
 from hushrec.protocols.masked.evaluation import COUNT_UNIT, LARGEST_SQUARED_ERROR, LEVEL_OFFSET
 
+_ROWS = [name for block in (plan.AUDIENCE, plan.BIAS, plan.FACTORS) for name in (block, plan.curvature_of(block))]
+KINDS = (plan.COUNTS, plan.MOMENTS, *_ROWS, plan.PRIOR, plan.EVALUATION)  # names of all blocks, in a fixed order
+COUNTS, MOMENTS, AUDIENCE, _, BIAS, _, FACTORS, _, PRIOR, EVALUATION = range(len(KINDS))  # `_`: curvature blocks
 SECOND_MOMENTS = 10.0  # the second half of a curvature block is multiplied by this / C
 
 
@@ -21,20 +26,17 @@ def describe(items, taste_columns, spread, offset, usual_log):  # type: ignore[n
     For h items it is spread · Σ_j taste_columns[j] / (h + offset), followed by log h − usual_log. The number `offset`
     shrinks the descriptions of people with few items, and `usual_log` is a typical log h.
     """
-    width = taste_columns.shape[1]
-    found = np.zeros(width + 1)
-    for item in items:
-        for k in range(width):
-            found[k] += taste_columns[item, k]
+    width, total = taste_columns.shape[1], sum_rows(items, taste_columns)
+    found = np.empty(width + 1)
     for k in range(width):
-        found[k] *= spread / (len(items) + offset)
+        found[k] = total[k] * (spread / (len(items) + offset))
     found[width] = math.log(len(items)) - usual_log
     return found
 
 
 @njit(cache=True, nogil=True)
 def moment_entries(description):  # type: ignore[no-untyped-def]
-    """Return a person's entries of a moments block: the `description` and the upper triangle of its outer square."""
+    """Return a person's entries of a moments block: the `description` d and the upper triangle of ddᵀ."""
     width = len(description)
     found = np.empty(width + width * (width + 1) // 2)
     for k in range(width):  # a slice assignment takes seconds to compile
@@ -55,7 +57,7 @@ def fill_products(vector, out):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def audience_scores(description, centre, matrix, limit):  # type: ignore[no-untyped-def]
-    """Return the vector of K numbers that a person's rows of an audience block are multiples of.
+    """Return the vector of K numbers of which a person's rows in an audience block of model `gp` are multiples.
 
     It is the whitened description, matrixᵀ(description − centre), scaled down to norm limit · √K if it is longer.
     The public table has `centre`, the mean of all people's descriptions, and `matrix`, which has K columns.
@@ -70,10 +72,10 @@ def audience_scores(description, centre, matrix, limit):  # type: ignore[no-unty
 
 @njit(cache=True, nogil=True)
 def factor_scores(mean, directions, limit):  # type: ignore[no-untyped-def]
-    """Return the vector of K + 1 numbers that a person's rows of a factor block are multiples of.
+    """Return the vector of K + 1 numbers of which a person's rows in a factor block are multiples.
 
-    It is (Dᵀd, 1) for the person's taste d = `mean` and D = `directions`, where Dᵀd is scaled down to norm limit · √K
-    if it is longer.
+    It is (Dᵀd, 1) for d = `mean`, the posterior mean of the person's taste, and the matrix D = `directions` of the
+    public table. Dᵀd is scaled down to norm limit · √K if it is longer.
     """
     count = directions.shape[1]
     found = np.zeros(count + 1)
@@ -137,14 +139,15 @@ def row_entries(items, weights, rows):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def curvature_entries(norm, clip, n_rated, scores):  # type: ignore[no-untyped-def]
+def curvature_entries(entries, clip, n_rated, scores):  # type: ignore[no-untyped-def]
     """Return a person's entries of the curvature block, from which the server learns the effect of clipping.
 
-    A curvature block belongs to an item block. `norm` is the norm of the person's item block before clipping, and
-    C = `clip` is its clip, so clipping multiplies it by c = min(1, C/norm). The entries are the upper triangles of
-    c h qqᵀ and (10/C) c² h qqᵀ, for h = `n_rated` and q = `scores`. The rows of the item block are multiples of q; in
-    model `audience`, where they are not, q = 1.
+    A curvature block belongs to an item block. `entries` are the person's entries of the item block, and C = `clip` is
+    its clip, so clipping multiplies them by c = min(1, C/‖entries‖). The result has the upper triangles of c h qqᵀ and
+    (10/C) c² h qqᵀ, for h = `n_rated` and q = `scores`. The rows of the item block are multiples of q; in model
+    `audience`, where they are not, q = 1.
     """
+    norm = norm_of(entries)
     kept = 1.0 if norm <= clip else clip / norm
     size = len(scores) * (len(scores) + 1) // 2
     found = np.empty(2 * size)
@@ -178,9 +181,9 @@ def prior_entries(mean, covariance):  # type: ignore[no-untyped-def]
 def evaluation_entries(rows, residuals, mean, level):  # type: ignore[no-untyped-def]
     """Return three sums over a person's h held-out ratings, with which the server measures accuracy.
 
-    They are Σ (min(e², 9) − 1) for the errors e of the model, the same sum for the bias model, and h/2.
-    For a residual y (rating minus item offset) and item row x, the error is y − x · mean in the model, where `mean` is
-    the person's taste, and y − level in the bias model, where `level` is the person's bias from `level_of`.
+    They are Σ (min(e², 9) − 1) for the errors e of the model, the same sum for the bias model, and h/2. For a residual
+    y (rating minus item offset) and item row x, the error is y − x · mean in the model, where `mean` is the posterior
+    mean of the person's taste, and y − level in the bias model, where `level` is the person's bias from `level_of`.
     """
     found = np.zeros(3)
     for t in range(len(residuals)):

@@ -24,12 +24,12 @@ from hushrec.protocols.masked.terms import MaskedTerms
 
 
 def cohort_sizes(devices: int, smallest: int, largest: int) -> list[int]:
-    """Return the size of each cohort for this number of devices: at most `largest`, and close to equal.
+    """Return the size of each cohort for this number of devices: at most `largest`, and as equal as possible.
 
     With several cohorts, the mean size is at least midway between `smallest` and `largest`. If there are too many
     devices for one cohort but too few for two, some devices are left out.
     """
-    count = max(devices // largest, math.floor(devices / ((smallest + largest) / 2)), 1)
+    count = max(2 * devices // (smallest + largest), 1)
     used = min(devices, count * largest)
     return [used // count + (place < used % count) for place in range(count)]
 
@@ -48,9 +48,10 @@ def draw_cohorts(
     """Return the names of the devices in each cohort, drawn at random with the given sizes.
 
     The random order is that of HMAC-SHA256(secret, label ‖ context ‖ name), where `context` is the hash of the
-    announcement. `levels` has the devices whose tables were in discarded sums, each with the number of these sums, and
-    the culprits with infinity. Devices of the same level are spread evenly over the cohorts. If there are more devices
-    than places, devices in `levels` are left out first, beginning with the largest level.
+    announcement. `levels` has a number for each suspicious device: how many discarded sums its table was in, or
+    infinity for a culprit, which broke the protocol. Devices with the same number are spread evenly over the cohorts.
+    If there are more devices than the cohorts can hold, devices in `levels` are left out first, in descending order of
+    their numbers.
     """
     key = COHORTS_LABEL + context
     order = sorted(names, key=lambda name: hmac.digest(secret, key + name, "sha256"))
@@ -63,7 +64,10 @@ def draw_cohorts(
 
 
 class Attempt:
-    """One attempt of a round on the server: its `cohorts` that continue, and those that have failed, `given_up`."""
+    """One attempt of a round on the server.
+
+    `cohorts` has the cohorts that continue, and `given_up` those in which too few devices remained.
+    """
 
     def __init__(
         self,
@@ -148,6 +152,6 @@ class Attempt:
 
     def _cohort_of(self, device: bytes) -> ServerRound:
         for cohort in self.cohorts:
-            if cohort.is_asked(device):
+            if device in cohort.asked:
                 return cohort
         raise RemoteProtocolError("a device must report only if it is asked in this phase.", status_hint=409)

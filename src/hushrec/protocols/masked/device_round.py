@@ -111,8 +111,8 @@ NEXT_STATE: dict[type, dict[type, type]] = {
 class DeviceRound:
     """The state machine of one device in the rounds of one masked run.
 
-    `make_table` takes a round number and returns the device's table with noise but without masks. The caller must
-    charge the ledger for that table before it sends the report.
+    `make_table` takes the announcement of an attempt and returns the device's table with noise but without masks. The
+    caller must charge the ledger for that table before it sends the report.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class DeviceRound:
         server_key: bytes,
         device: bytes,
         identity: Ed25519PrivateKey,
-        make_table: Callable[[int], Table],
+        make_table: Callable[[Announcement], Table],
         *,
         state: State | None = None,
     ) -> None:
@@ -173,6 +173,12 @@ class DeviceRound:
 
     def _share(self, state: Keyed, roster: Roster, rng: RandomStream) -> tuple[State, Any]:
         rules = self._terms.rules
+        largest = self._terms.priced.cohort.devices
+        if len(roster) > largest:
+            raise RemoteProtocolError(
+                f"the roster must have at most {largest} devices, for which the rules were chosen, got {len(roster)}."
+                " The device sends no report."
+            )
         own = secagg.accept_roster(roster, state.announcement.digest, state.keys, rules)
         drawn = secagg.draw_neighbours(rules, len(roster), own, rng=rng)
         made = secagg.seal_shares(state.secrets, roster, own, drawn, rules, rng=rng)
@@ -195,7 +201,7 @@ class DeviceRound:
         partners = positions_in(message.partners, len(roster))
         pairing = secagg.accept_partners(roster, own, state.drawn, partners, inbox, self._terms.rules)
         held = secagg.open_shares(state.secrets, roster, own, inbox)
-        table = self._make_table(state.announcement.round_number)
+        table = self._make_table(state.announcement)
         size = self._terms.table_size(state.announcement.round_number)
         if table.shape != (size,):
             raise LocalProtocolError(f"make_table must return a table of shape ({size},), got {table.shape}.")

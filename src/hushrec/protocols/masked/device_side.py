@@ -1,5 +1,6 @@
-"""The device side of the masked protocol: computes reports with a `DeviceRound`, their costs, and predictions."""
+"""The device side of the masked protocol: computes reports (with a `DeviceRound`), their costs, and predictions."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,10 @@ from hushrec.models.gaussian_process import Ratings
 from hushrec.models.predictor import Arrays, Predictor
 from hushrec.protocols.masked import device_round as rounds
 from hushrec.protocols.masked.device_state import (
+    NO_ATTEMPT,
     announced_table,
-    at_rest,
     attempt_in,
     make_state,
-    new_state,
     place_in,
     spent_in,
 )
@@ -36,7 +36,11 @@ from hushrec.randomness import Purpose, Randomness
 
 
 class MaskedDevice(DeviceSide):
-    """The computations of a device in the masked protocol, under the terms that it accepted."""
+    """The computations of a device in the masked protocol, under the terms that it accepted.
+
+    `fraction` multiplies the largest norm of every block. It is below 1 for a person whose own budget is smaller than
+    the run's.
+    """
 
     def __init__(self, terms: MaskedTerms, model: Any, fraction: float) -> None:
         self._terms, self._fraction = terms, fraction
@@ -50,46 +54,51 @@ class MaskedDevice(DeviceSide):
         self._predicting = learning(model.columns) if learning.predicts_new_items else self._learning
 
     def new_state(self, randomness: Randomness) -> State:
-        return new_state()
+        return make_state(rounds.Idle(), TableAccountant())
 
     def n_items(self, state: State) -> int:
         return self._terms.n_items
 
     def rest(self, state: State) -> State:
-        return at_rest(state)
+        return {**state, "attempt": NO_ATTEMPT}
 
     def lacks(self, private: Private, message: Any) -> bool:
         if not isinstance(message, Announcement | Partners):
             return False
-        announced, membership = announced_table(private.state), private.membership
+        announced, own = announced_table(private.state), private.membership
         if isinstance(message, Announcement):
             announced = message.table_digest
-            if membership is not None:
-                place = place_in(private.state)
-                rounds.check_announcement(message, self._terms, membership.run_id, membership.server_key, place)
-        if private.public is None:
-            return True
-        return announced is not None and published_digest(private.public) != announced  # else `report` refuses it
+            if own is not None:
+                last = place_in(private.state)
+                rounds.check_announcement(message, self._terms, own.run_id, own.server_key, last)
+        if private.public is None or announced is None:  # announced is None: `report` refuses the message
+            return private.public is None
+        return published_digest(private.public) != announced
 
-    def report(self, private: Private, address: Address, message: Any, draws: Any = None) -> Report:
-        uses_table = isinstance(message, Announcement | Partners)
-        if private.membership is None:
+    def report(self, private: Private, address: Address, message: Any) -> Report:
+        own, public, digest = private.membership, private.public, b""
+        if own is None:
             raise LocalProtocolError("a device must have joined the run before it reports. Join the run.")
-        if private.public is None and uses_table:
-            raise LocalProtocolError("a device must have the public table before it reports. Fetch the table.")
+        if isinstance(message, Announcement | Partners):
+            if public is None:
+                raise LocalProtocolError("a device must have the public table before it reports. Fetch the table.")
+            digest = published_digest(public)
+            if isinstance(message, Announcement):
+                self._terms.table_size(message.round_number)  # raises for a round that the plan does not have
+                rounds_so_far = self._terms.priced.plan.rounds[: message.round_number]
+                self._learning.check_fits(rounds_so_far, self._learning.table_from(public))
         spent, events = spent_in(private.state), tuple[TableSent, ...]()
 
-        def table_of(round_number: int) -> Table:
+        def table_of(announcement: Announcement) -> Table:
             nonlocal spent, events
-            table, spent, events = self._table(private, round_number, address.attempt)
+            table, spent, events = self._table(private, announcement)
             return table
 
-        own, attempt = private.membership, attempt_in(private.state)
+        attempt = attempt_in(private.state)
         name, identity = device_name(own.device), Ed25519PrivateKey.from_private_bytes(own.secret)
         device = rounds.DeviceRound(self._terms, own.run_id, own.server_key, name, identity, table_of, state=attempt)
         purpose = Purpose.MASK_KEYS if isinstance(message, Announcement) else Purpose.MASK_SHARES
         stream = private.randomness.stream(purpose, stream_number(address.round_number, address.attempt))
-        digest = published_digest(private.public) if uses_table and private.public is not None else b""
         reply = device.report(message, table_digest=digest, rng=stream)
         if device.place != (address.round_number, address.attempt):
             raise RemoteProtocolError(
@@ -100,35 +109,50 @@ class MaskedDevice(DeviceSide):
         return Report(reply, make_state(device.state, spent), events, shown=shown)
 
     def _table(
-        self, private: Private, round_number: int, attempt: int
+        self, private: Private, announcement: Announcement
     ) -> tuple[Table, TableAccountant, tuple[TableSent, ...]]:
-        """Return the table of a round, the cost of the run including it, and what the ledger is charged for it.
+        """Return the table of an attempt, the cost of the run including this table, and the events to charge for it.
 
-        If the budget of the run or the ledger does not allow the cost, the table is zeros with full noise.
+        The table is zeros with full noise, and there are no events, in three cases: in a probe, for a person without
+        ratings, and if the budget of the run or the ledger cannot pay for the table. In these cases the device computes
+        entries from a made-up profile and discards them, so that every table takes equally long (`Learning.entries`).
         """
-        priced, before = self._terms.priced, spent_in(private.state)
-        event = priced.table_sent(round_number - 1, affordable_fraction(priced, round_number, before, self._fraction))
-        can_pay = priced.is_exact or private.ledger.can_pay([event])
-        blocks = self._blocks(private, round_number) if can_pay and len(private.items) else None
-        randomness = private.randomness
+        priced, before, round_number = self._terms.priced, spent_in(private.state), announcement.round_number
+        fraction = affordable_fraction(priced, round_number, before, self._fraction)
+        event = priced.table_sent(round_number - 1, fraction)
+        can_pay = fraction > 0 and private.ledger.can_pay([event])
+        sends_zeros = announcement.probe or not can_pay or not len(private.items)
+        profile = NO_RATINGS if sends_zeros else Held(private.items, private.values)
         table, after = make_table(
-            priced, round_number, blocks, before, fraction=self._fraction, randomness=randomness, attempt=attempt
+            priced,
+            round_number,
+            self._entries(private, round_number, *profile),
+            before,
+            fraction=self._fraction,
+            randomness=private.randomness,
+            attempt=announcement.attempt,
+            sends_zeros=sends_zeros,
         )
-        return table, after, (event,) if after.tables > before.tables and not priced.is_exact else ()
+        return table, after, (event,) if after.tables > before.tables else ()
 
-    def _blocks(self, private: Private, round_number: int) -> list[Entries]:
-        """Return the device's entries of each block of the round, in the order of the plan.
+    def _entries(self, private: Private, round_number: int, items: IntArray, values: FloatArray) -> list[Entries]:
+        """Return a profile's entries of each block of the round, in the order of the plan.
 
-        If the run measures its accuracy, held-out ratings are used in the evaluation block only.
+        If the run measures its accuracy, held-out ratings are used in the evaluation block only. If the computation
+        fails, the entries are zeros, and are paid for as usual: the server must not see that a profile is special.
         """
         assert private.public is not None  # as `membership`: checked by `report`
         assert private.membership is not None
-        plan, items, values, held = self._terms.priced.plan, private.items, private.values, NO_RATINGS
+        plan, held = self._terms.priced.plan, NO_RATINGS
         if plan.holds_out:
             is_held = is_held_out(private.membership.device, items, self._terms.n_items)
             held, items, values = Held(items[is_held], values[is_held]), items[~is_held], values[~is_held]
         table = self._learning.table_from(private.public)
-        return self._learning.entries(plan.rounds[round_number - 1].blocks, table, items, values, held)
+        blocks = plan.rounds[round_number - 1].blocks
+        try:
+            return self._learning.entries(blocks, table, items, values, held)
+        except Exception:  # a failure that depends on the profile must not be visible to the server
+            return [Entries(np.zeros(block.size)) for block in blocks]
 
     def spent(self, state: State) -> dict[str, float]:
         return {"table": spent_in(state).charged()}
@@ -137,18 +161,21 @@ class MaskedDevice(DeviceSide):
         """Return the state without secrets, and the events to charge before the device joins again with a new key.
 
         `reported` is the last round in which another copy of this store may have reported, or 0 if there is no other
-        copy. Another copy may have spent everything that this store has not yet spent of the run's budget. If there is
-        one, an event charges this unspent budget, as far as the ledger's limit allows. In later rounds the device then
-        sends zeros with noise, which nobody can distinguish from other tables.
+        copy. Another copy may have spent all of the run's budget that this store has left. So if there is another copy,
+        an event charges all that is left, as far as the ledger's limit allows. In later rounds the device then sends
+        zeros with noise, which nobody can distinguish from other tables.
         """
         spent, priced = spent_in(private.state), self._terms.priced
-        if not reported or priced.is_exact:
-            return at_rest(private.state), []
+        if not reported or private.ledger["table"].charged() == math.inf:
+            return self.rest(private.state), []
+        if priced.is_exact:  # the tables of a copy with an infinite limit had no noise
+            is_allowed = private.ledger.limit("table") == math.inf
+            return self.rest(private.state), [priced.table_sent(0)] if is_allowed else []
         allowed = (private.ledger.limit("table") or 0.0) - private.ledger["table"].charged()
         rest = min(allowed, priced.mu_squared - spent.charged())  # the copy may have used the run's whole budget
         lost = TablesElsewhere(max(0.0, rest), priced.accountant().distance)
         spent.compose(lost)
-        return make_state(attempt_in(at_rest(private.state)), spent), [lost]
+        return make_state(rounds.Idle(place_in(private.state)), spent), [lost]
 
     # Predictions -----------------------------------------------------------------------------------------------
 
@@ -158,10 +185,6 @@ class MaskedDevice(DeviceSide):
             raise RemoteProtocolError(
                 f"the public table must have one row for each of {self._terms.n_items} items. Devices refuse the table."
             )
-
-    @property
-    def predicts_new_items(self) -> bool:
-        return self._learning.predicts_new_items
 
     def predict(self, private: Private, public: Arrays) -> FloatArray:
         items = np.arange(self._predicting.columns.n_items)

@@ -26,11 +26,6 @@ class _Announced(msgspec.Struct):
     announcement: Announcement
 
 
-def new_state() -> State:
-    """Return the stored arrays of a device before its first round: no attempt and no cost."""
-    return make_state(rounds.Idle(), TableAccountant())
-
-
 def make_state(attempt: rounds.State, spent: TableAccountant) -> State:
     """Return the arrays that store the state of the attempt and the cost of this run so far."""
     packed = NO_ATTEMPT
@@ -46,9 +41,9 @@ def make_state(attempt: rounds.State, spent: TableAccountant) -> State:
 
 def attempt_in(state: State) -> rounds.State:
     """Return the state of the open attempt, as stored in these arrays; `Idle` if no attempt is open."""
-    if not len(state["attempt"]):
+    name, packed = _stored(state)
+    if name == rounds.Idle.__name__:
         return rounds.Idle(place_in(state))
-    name, packed = msgspec.msgpack.decode(state["attempt"].tobytes(), type=tuple[str, msgspec.Raw])
     attempt: rounds.State = msgspec.msgpack.decode(packed, type=_STATES[name])
     return attempt
 
@@ -59,24 +54,24 @@ def place_in(state: State) -> tuple[int, int]:
 
 
 def announced_table(state: State) -> bytes | None:
-    """Return the hash of the public table that the next report is computed from; None if that report is no table.
+    """Return the hash of the public table for which the next report is computed; None unless that report is a table.
 
     Only the announcement is decoded: the roster of the attempt is long.
     """
-    if not len(state["attempt"]):
-        return None
-    name, packed = msgspec.msgpack.decode(state["attempt"].tobytes(), type=tuple[str, msgspec.Raw])
+    name, packed = _stored(state)
     if name != rounds.Shared.__name__:
         return None
     return msgspec.msgpack.decode(packed, type=_Announced).announcement.table_digest
+
+
+def _stored(state: State) -> tuple[str, msgspec.Raw]:
+    """Return the name of the class of the stored attempt, and its packed fields."""
+    if not len(state["attempt"]):
+        return rounds.Idle.__name__, msgspec.Raw()
+    return msgspec.msgpack.decode(state["attempt"].tobytes(), type=tuple[str, msgspec.Raw])
 
 
 def spent_in(state: State) -> TableAccountant:
     """Return the cost of the run so far, as stored in these arrays."""
     tables, *costs = state["spent"].tolist()
     return TableAccountant(int(tables), *costs)
-
-
-def at_rest(state: State) -> State:
-    """Return a copy of the stored arrays without the open attempt and its secrets."""
-    return {**state, "attempt": NO_ATTEMPT}

@@ -20,38 +20,37 @@ _SLACK = 1 + 1e-12  # tolerance for rounding errors when the shares of a plan ar
 def make_table(
     priced: PricedPlan,
     round_number: int,
-    blocks: Sequence[Entries] | None,
+    blocks: Sequence[Entries],
     spent: TableAccountant,
     *,
     fraction: float = 1.0,
     randomness: Randomness,
     attempt: int = 1,
+    sends_zeros: bool = False,
 ) -> tuple[Table, TableAccountant]:
     """Return a device's table of a round, as integers with noise, and the cost of the run including this table.
 
-    `spent` is the cost so far. `fraction` multiplies the largest norm of every block; it is 1, or less for a person
-    whose own budget is smaller than the run's. The device may have to reduce it further (`affordable_fraction`). If it
-    cannot pay, or if `blocks` is None, for a device without ratings, the table is zeros with full noise: it costs
-    nothing, and nobody can distinguish it from other tables. Every attempt of a round draws from its own random
-    streams.
+    `blocks` has the device's entries of each block. `spent` is the cost of the run so far.
+    `fraction` multiplies the largest norm of every block; it is 1, or less for a person whose own budget is smaller
+    than the run's. The device may have to reduce it further (`affordable_fraction`). If the run's budget cannot pay, or
+    with `sends_zeros`, as in a probe, the table is zeros with full noise: it costs nothing, and nobody can distinguish
+    it from other tables. The entries are rounded nevertheless, so that a table of zeros takes as long as any other.
+    Every attempt of a round draws from its own random streams.
     """
     codes = priced.codes[round_number - 1]
-    if blocks is not None and len(blocks) != len(codes):
+    if len(blocks) != len(codes):
         raise ParameterError(f"blocks must have {len(codes)} entries in round {round_number}, got {len(blocks)}.")
-    own = affordable_fraction(priced, round_number, spent, fraction)
-    blocks = blocks if own else None
+    own = 0.0 if sends_zeros else affordable_fraction(priced, round_number, spent, fraction)
     after = spent.copy()
-    if blocks is not None:
+    if own:
         after.compose(priced.table_sent(round_number - 1, own))
     rounding = randomness.stream(Purpose.TABLE_ROUNDING, stream_number(round_number, attempt))
     noise = randomness.stream(Purpose.NOISE_SHARES, stream_number(round_number, attempt))
     parts = []
-    for index, code in enumerate(codes):
-        integers = np.zeros(code.size, dtype=np.int64)
-        if blocks is not None:
-            limit = own_norm_squared(code.norm_squared, own)
-            integers = encode_block(code, *blocks[index], norm_squared=limit, rounding=rounding)
-        parts.append(add_share(code, integers, noise=noise))
+    for code, entries in zip(codes, blocks, strict=True):
+        limit = own_norm_squared(code.norm_squared, own or 1.0)
+        integers = encode_block(code, *entries, norm_squared=limit, rounding=rounding)
+        parts.append(add_share(code, integers if own else np.zeros_like(integers), noise=noise))
     return np.concatenate(parts), after
 
 
@@ -60,9 +59,10 @@ def affordable_fraction(priced: PricedPlan, round_number: int, spent: TableAccou
 
     It is at most `fraction`, which is 1, or less for a person whose own budget is smaller than the run's. `spent` is
     the cost of the run so far. The device may spend fraction² μ² in the run, and keeps enough for one table in each
-    later round. The first table of a round can always be paid with `fraction`. A table of a repeated attempt is paid
-    out of the reserve, and out of rounds that the device has missed. If these do not suffice, its norms are reduced
-    until they do. The result is 0 if they would have to be reduced to less than half.
+    later round. So the first table of a round can be paid with the full `fraction`, except in two cases: the device
+    used a larger `fraction` in earlier rounds, or a copy of its store may have spent budget (`TablesElsewhere`). A
+    table of a repeated attempt is paid out of the reserve, and out of rounds that the device has missed. If the budget
+    does not suffice, the result is smaller than `fraction`, or 0 if it would be less than half of `fraction`.
     """
     if priced.is_exact:
         return fraction
@@ -72,6 +72,8 @@ def affordable_fraction(priced: PricedPlan, round_number: int, spent: TableAccou
     table = TableAccountant()
     table.compose(priced.table_sent(round_number - 1, fraction))
     left = fraction**2 * priced.mu_squared * _SLACK - spent.charged() - kept.charged()
+    if not table.charged():  # a fraction so small that no integer but 0 is within the norm
+        return 0.0
     if left >= table.charged():
         return fraction
     smaller = fraction * math.sqrt(max(left, 0.0) / table.charged())

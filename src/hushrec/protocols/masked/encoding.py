@@ -10,12 +10,12 @@ If the integers are longer, the device truncates toward zero instead of rounding
 bound Δ² *always* holds, and the budget is priced with it. The norm of the integers is checked last, so that a mistake
 in an earlier step cannot harm privacy.
 
-The grid is as fine as arithmetic modulo 2³² allows: the sum over n devices must not overflow, n Δ + 10 √(nV) < 2³¹. An
-overflow would harm accuracy, never privacy.
+The grid is as fine as arithmetic modulo 2³² allows, up to q = 2¹⁶: the sum over n devices must not overflow,
+n Δ + 10 √(nV) < 2³¹. An overflow would harm accuracy, never privacy.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -47,14 +47,14 @@ class BlockCode:
     clip: float  # C
     clip_units: int  # q = C/γ
     norm_squared: int  # Δ², in squared grid units
-    share_variance: int  # V, variance of one device's noise, in squared grid units; 0 without a budget
+    share_variance: int  # V, variance of one device's noise, in squared grid units; 0 in a run without noise
 
     @property
     def grid(self) -> float:
         """The grid γ = C/q: the real number that one unit of the integers stands for."""
         return self.clip / self.clip_units
 
-    def event(self, cohort: Cohort, fraction: float = 1.0) -> BlockSent:
+    def event(self, cohort: Cohort, fraction: float) -> BlockSent:
         """Return the budget event of a device that sends this block; only the noise of honest devices counts.
 
         `fraction` multiplies the largest norm of the block; it is below 1 for a person with a smaller budget.
@@ -67,10 +67,10 @@ class BlockCode:
 
 
 def code_block(block: Block, *, mu: float, cohort: Cohort) -> BlockCode:
-    """Return the code of a block with the finest grid for which the sum over the whole cohort does not overflow.
+    """Return the `BlockCode` of a block with the finest grid for which the sum over a whole cohort does not overflow.
 
-    The clip has at most 2¹⁶ grid units. Raise `ParameterError` if the block or the
-    cohort is so large that rounding could increase the norm by more than a quarter.
+    `mu` is the budget μ of all blocks of the plan together. The clip has at most 2¹⁶ grid units. Raise `ParameterError`
+    if the block or the cohort is so large that rounding could increase the norm by more than a quarter.
     """
     size, share = block.size, block.share
     coarse, fine = 0, FINEST_CLIP + 1  # `coarse` fits, `fine` does not
@@ -103,9 +103,9 @@ def _fits(units: int, size: int, share: float, mu: float, cohort: Cohort) -> boo
 def clip_of_norm(code: BlockCode, norm_squared: int) -> float:
     """Return the clip, in grid units, for a device whose integers may have a squared norm of at most `norm_squared`.
 
-    `norm_squared` is smaller than the code's for a person whose budget is smaller than the run's. The result is the
-    largest x up to `code.clip_units` with `norm_bound(x, code.size)` ≤ `norm_squared`, or 0 if there is none, so that
-    the device rarely has to truncate.
+    `norm_squared` is below `code.norm_squared` for a person whose budget is smaller than the run's. The result is the
+    largest x up to `code.clip_units` with `norm_bound(x, code.size)` ≤ `norm_squared`, or 0 if there is none. With this
+    clip, the device rarely has to truncate.
     """
     constant = code.size / 4 + _DEVIATION * math.sqrt(code.size) / 2
     discriminant = _DEVIATION**2 / 4 + norm_squared - constant
@@ -176,10 +176,16 @@ def decode_sum(code: BlockCode, total: Table, survivors: int) -> DecodedSum:
     return DecodedSum(values, survivors * code.share_variance * code.grid**2, survivors * code.grid**2 / 4)
 
 
-def add_decoded(parts: Sequence[DecodedSum]) -> DecodedSum:
-    """Return the sum of one block over several cohorts, given its sum in each; the variances are added up as well."""
-    columns = zip(*parts, strict=True)
-    return DecodedSum(*(sum(column[1:], start=column[0]) for column in columns))
+def add_sums(sums: Sequence[Mapping[str, DecodedSum]]) -> dict[str, DecodedSum]:
+    """Return the sum of each block over several cohorts, by block name; the variances are added up as well.
+
+    `sums` has the decoded sums of each cohort.
+    """
+    found = {}
+    for name in sums[0]:
+        columns = zip(*(own[name] for own in sums), strict=True)
+        found[name] = DecodedSum(*(sum(column[1:], start=column[0]) for column in columns))
+    return found
 
 
 def split_table(codes: Sequence[BlockCode], table: Table) -> list[Table]:
@@ -194,8 +200,8 @@ def is_plausible(code: BlockCode, total: Table, survivors: int) -> bool:
     """Return whether n = `survivors` honest devices can have this sum of a block: ‖sum‖ ≤ n Δ + √(nV) (√d + 8).
 
     Δ², V and d are `norm_squared`, `share_variance` and `size` of the code. The noise of honest devices exceeds the
-    last term with probability below exp(−32). A hostile table of arbitrary
-    integers makes the sum far longer. The decision uses only the noisy sum, so it costs no budget.
+    last term with probability below exp(−32). A hostile table of arbitrary integers makes the sum far longer. The
+    decision uses only the noisy sum, so it costs no budget.
     """
     length = float(np.linalg.norm(np.asarray(total, dtype=np.uint32).view(np.int32).astype(np.float64)))
     noise = math.sqrt(survivors * code.share_variance) * (math.sqrt(code.size) + 8)

@@ -11,8 +11,9 @@ them the norm that is clipped, small; h is halved for the same reason. The sum o
 of both models, with known standard errors.
 
 The public table of the round has an offset o_j and a row x_j for every item j. The model predicts o_j + x_jᵀd, with the
-person's taste d fitted to the n ratings that are not held out; kernel and titles of `models/gp.py` are left out. The
-bias model predicts o_j plus the person's bias Σ y / (n + 3.2), for the residuals y = rating − o_j of the same ratings.
+person's taste d fitted to the n ratings that are not held out. It does not use the nonlinear kernel and the titles,
+which only final predictions use. The bias model predicts o_j plus the person's bias Σ y / (n + 3.2), for the residuals
+y = rating − o_j of the same ratings.
 An additional last round has only this block, and measures the final table.
 """
 
@@ -22,8 +23,8 @@ from typing import NamedTuple
 import numpy as np
 
 from hushrec.arrays import BoolArray, FloatArray, IntArray
-from hushrec.protocols.masked.constants import CONSTANTS
 from hushrec.protocols.masked.encoding import DecodedSum
+from hushrec.protocols.masked.gp.constants import CONSTANTS
 from hushrec.protocols.masked.plan import EVALUATION, Block, Plan, make_plan
 from hushrec.protocols.parties import Name
 from hushrec.randomness import Purpose, SeededRandomness
@@ -40,7 +41,7 @@ USUAL_ROUNDS, USUAL_HELD = 8, 4.0  # public guesses for `is_readable`: rounds of
 
 
 class Held(NamedTuple):
-    """A subset of one person's ratings, for example those held out for evaluation."""
+    """The held-out ratings of one person."""
 
     items: IntArray
     values: FloatArray
@@ -103,7 +104,8 @@ def measured(noisy: DecodedSum, round_number: int) -> Measured:
 def _rmse(excess: float, count: float, variance: float) -> tuple[float, float]:
     """Return the RMSE √(1 + S/N) for S = `excess` and N = `count`, and its standard error by the delta method.
 
-    The noise of S has the given variance; the standard deviation of the noise of N is 1/`COUNT_UNIT` times as large.
+    The noise of S has the given `variance`, and the standard deviation of the noise of N is 1/`COUNT_UNIT` times that
+    of S. The squared RMSE is raised to at least 1/N, because noise could make it negative.
     """
     squared = max(1 + excess / count, 1 / count)
     deviation = math.sqrt(variance) / count * math.sqrt(1 + (excess / count / COUNT_UNIT) ** 2)

@@ -1,4 +1,4 @@
-"""Base classes of models in the masked protocol.
+"""Base classes of the models in the masked protocol.
 
 A `Learner` learns one model on the server. A `Learning` has all other functions of the model, and makes the learner.
 """
@@ -16,17 +16,20 @@ from hushrec.models.gaussian_process import Ratings
 from hushrec.models.item_columns import ItemColumns
 from hushrec.models.predictor import Arrays, Predictor
 from hushrec.options import imported
+from hushrec.protocols.masked.blocks import KINDS
 from hushrec.protocols.masked.encoding import DecodedSum, Entries
 from hushrec.protocols.masked.evaluation import NO_RATINGS, Held, Measured, measured
-from hushrec.protocols.masked.plan import EVALUATION, Block, Plan
+from hushrec.protocols.masked.plan import EVALUATION, ITEM_BLOCKS, Block, Plan, Round
 from hushrec.protocols.masked.price import PricedPlan
-from hushrec.protocols.masked.table import table_in
+from hushrec.protocols.masked.table import check_shapes, table_in
 from hushrec.scale import HIGHEST, LOWEST
 
 LEARNINGS = {
-    "gp": "hushrec.protocols.masked.gp_learning:GpLearning",
+    "gp": "hushrec.protocols.masked.gp.learning:GpLearning",
     "audience": "hushrec.protocols.masked.audience.learning:AudienceLearning",
 }
+USUAL_RATINGS = 50  # number of ratings of a made-up profile
+UNFIT = "the public table must fit the blocks of the round, but it does not. The device sends no report."
 LearnedT = TypeVar("LearnedT")
 
 
@@ -82,7 +85,7 @@ class Learner(ABC, Generic[LearnedT]):
         return next(block for block in self.plan.rounds[self.round_number].blocks if block.name == name)
 
     def state(self) -> Arrays:
-        """Return all arrays that `restore` needs to continue between two rounds, by name."""
+        """Return all arrays, by name, that `restore` needs to continue after the rounds so far."""
         learned: Any = self.learned
         return {entry.name: getattr(learned, entry.name) for entry in fields(learned)} | {
             "round_number": np.array(self.round_number),
@@ -105,7 +108,7 @@ class Learner(ABC, Generic[LearnedT]):
 
 
 def check_profile(items: IntArray, values: FloatArray, n_items: int) -> None:
-    """Raise `ParameterError` unless items are distinct, ascending and in the catalogue, with one rating each."""
+    """Raise `ParameterError` unless items are distinct, ascending, in the catalogue, and rated from 1 to 5."""
     if len(items) != len(values) or np.any(np.diff(items) <= 0):
         raise ParameterError("items of a profile must be distinct and in ascending order, with one rating each.")
     if len(items) and not (items[0] >= 0 and items[-1] < n_items):
@@ -114,14 +117,28 @@ def check_profile(items: IntArray, values: FloatArray, n_items: int) -> None:
         raise ParameterError(f"values of a profile must be ratings from {LOWEST:g} to {HIGHEST:g}.")
 
 
+def _made_up_profile(n_items: int) -> tuple[IntArray, FloatArray]:
+    """Return a public profile: up to `USUAL_RATINGS` items, from the first to the last, all rated `HIGHEST`."""
+    items = np.unique(np.linspace(0, n_items - 1, USUAL_RATINGS, dtype=np.int64))
+    return items, np.full(len(items), HIGHEST)
+
+
+def _with_positions(name: str, items: IntArray, entries: FloatArray) -> Entries:
+    """Return the `Entries` of the block called `name`; in an item block, their positions are the rows of `items`."""
+    if name not in ITEM_BLOCKS:
+        return Entries(entries)
+    width = len(entries) // len(items)
+    return Entries(entries, (items[:, None] * width + np.arange(width)).ravel())
+
+
 class Learning(ABC):
     """The functions of one model that devices, the server and the engines of the masked protocol call.
 
-    They are the plan of rounds, the entries of a device's blocks, the server's learner, and predictions.
+    They make the plan of rounds, the entries of a device's blocks, the server's learner and the predictor.
     """
 
     table: ClassVar[type[Any]]  # class of the public table
-    learner: ClassVar[type[Learner[Any]]]
+    learner: ClassVar[type[Learner[Any]]]  # class of the server's learner
     item_table: ClassVar[type[Any]]  # named tuple class of the arrays that the predictor needs
     predicting: ClassVar[type[Any]]  # class of the predictor
     order: ClassVar[str | None] = None  # how recommendations are sorted, one sentence; None: by the predictions
@@ -147,8 +164,9 @@ class Learning(ABC):
         """Return a device's entries for each block, in the order of `blocks`, before clipping and noise.
 
         They are private. `items` and `values` are the person's ratings without the held-out ones. `held` has the
-        held-out ratings, which only an evaluation block uses. A person without ratings gets exact zeros, without any
-        computation.
+        held-out ratings, which only an evaluation block uses. A person without ratings gets exact zeros, at the
+        positions of a made-up profile. The entries of that profile are computed and discarded, because otherwise the
+        server could see from the time of the report that a device sends zeros.
         """
         check_profile(items, values, table.n_items)
         if self.columns.n_items != table.n_items:
@@ -156,15 +174,54 @@ class Learning(ABC):
                 f"the public table must have one row for each of {self.columns.n_items} items, got {table.n_items}."
             )
         if len(items) == 0:
-            return [Entries(np.zeros(block.size)) for block in blocks]
-        found = self._entries({block.name: block for block in blocks}, table, items, values, held)
-        return [found[block.name] for block in blocks]
+            made_up = self.entries(blocks, table, *_made_up_profile(table.n_items))
+            return [Entries(np.zeros_like(own.values), own.positions) for own in made_up]
+        clips = np.zeros(len(KINDS))
+        for block in blocks:
+            clips[KINDS.index(block.name)] = block.clip
+        found = self._entries(clips, self.entry_arrays(table), items, values, held)
+        return [_with_positions(block.name, items, found[KINDS.index(block.name)]) for block in blocks]
+
+    def check_fits(self, rounds: Sequence[Round], table: Any) -> None:
+        """Raise `RemoteProtocolError` if a public table does not fit the present round, the last of `rounds`.
+
+        With a table that does not fit, a device might fail only if it has rated certain items, and the server would
+        see that it failed. So the check computes the entries of a made-up profile, which has the first and the last
+        item, and requires that they end exactly where each block ends. The check also compares the shapes of arrays
+        with `table_shapes`: a table with more columns than the server can have learned would keep a device busy for
+        seconds.
+        """
+        check_shapes(table, self.table_shapes(rounds))
+        blocks = rounds[-1].blocks
+        try:
+            found = self.entries(blocks, table, *NO_RATINGS)
+            ends = [len(own.values) if own.positions is None else int(own.positions[-1]) + 1 for own in found]
+        except Exception as error:  # whatever a hostile server has made to fail
+            raise RemoteProtocolError(UNFIT) from error
+        if ends != [block.size for block in blocks]:
+            raise RemoteProtocolError(UNFIT)
+
+    def table_shapes(self, rounds: Sequence[Round]) -> dict[str, tuple[int, ...]]:
+        """Return the shapes, by name, of those arrays of the public table that the sizes of blocks do not determine.
+
+        `rounds` are the first rounds of the plan, up to the round in which devices use the table. The base class has no
+        such array.
+        """
+        return {}
+
+    @abstractmethod
+    def entry_arrays(self, table: Any) -> Any:
+        """Return the `EntryArrays` of the model: what `_entries` needs of the public table."""
 
     @abstractmethod
     def _entries(
-        self, blocks: Mapping[str, Block], table: Any, items: IntArray, values: FloatArray, held: Held
-    ) -> dict[str, Entries]:
-        """Return the entries of each block, by name, for a person with ratings."""
+        self, clips: FloatArray, table: Any, items: IntArray, values: FloatArray, held: Held
+    ) -> Sequence[FloatArray]:
+        """Return a person's entries of each kind of block in `KINDS`. The person must have at least one rating.
+
+        `table` is the public table, with the arrays listed in `EntryArrays`. `clips` has the clip of each kind of
+        block, and 0 for a kind that the round does not have. `held` has the person's held-out ratings.
+        """
 
     @abstractmethod
     def predictor(self, table: Any, ratings: Ratings, *, final: bool) -> Predictor:

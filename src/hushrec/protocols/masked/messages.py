@@ -25,6 +25,7 @@ from hushrec.messages import LARGEST_TABLE, Row, crosses
 from hushrec.protocols.masked.secagg.primitives import (
     ANNOUNCEMENT_LABEL,
     HASH_BYTES,
+    PROBE_LABEL,
     SIGNATURE_BYTES,
     digest,
     is_signed,
@@ -46,7 +47,10 @@ crosses("masked.roster", largest=400 * MOST_DEVICES)(Roster)
 @crosses("masked.announcement", largest=1_000)
 @dataclass(frozen=True)
 class Announcement:
-    """The server's signed announcement of one attempt of a round, with hashes of the terms and of the public table."""
+    """The server's signed announcement of one attempt of a round, with hashes of the terms and of the public table.
+
+    The attempt may be a *probe*: every device sends zeros with noise and masks, which costs no budget.
+    """
 
     run_id: str
     round_number: int
@@ -54,6 +58,7 @@ class Announcement:
     terms_digest: bytes
     table_digest: bytes  # hash of the public table that devices downloaded for this round
     signature: bytes = field(repr=False)
+    probe: bool = False
 
     def __post_init__(self) -> None:
         lengths = [len(part) for part in (self.terms_digest, self.table_digest, self.signature)]
@@ -76,13 +81,17 @@ class Announcement:
 
     @property
     def text(self) -> bytes:
-        """The bytes that the server signs: label ‖ run ‖ round ‖ attempt ‖ hash of terms ‖ hash of table."""
+        """The bytes that the server signs: label ‖ run ‖ round ‖ attempt ‖ hash of terms ‖ hash of table.
+
+        Probes have a label of their own.
+        """
+        label = PROBE_LABEL if self.probe else ANNOUNCEMENT_LABEL
         place = number(self.round_number) + number(self.attempt)
-        return ANNOUNCEMENT_LABEL + self.run_id.encode() + place + self.terms_digest + self.table_digest
+        return label + self.run_id.encode() + place + self.terms_digest + self.table_digest
 
     @property
     def digest(self) -> bytes:
-        """The SHA-256 hash of the announcement's content; every key and signature of the attempt depends on it."""
+        """The SHA-256 hash of `text`, on which all signatures and derived keys of the attempt depend."""
         return digest(self.text)
 
     def is_signed_by(self, server_key: bytes) -> bool:
@@ -91,10 +100,17 @@ class Announcement:
 
 
 def announce(
-    server: Ed25519PrivateKey, run_id: str, round_number: int, attempt: int, terms_digest: bytes, table_digest: bytes
+    server: Ed25519PrivateKey,
+    run_id: str,
+    round_number: int,
+    attempt: int,
+    terms_digest: bytes,
+    table_digest: bytes,
+    *,
+    probe: bool = False,
 ) -> Announcement:
     """Return an announcement signed with the server's key."""
-    unsigned = Announcement(run_id, round_number, attempt, terms_digest, table_digest, bytes(SIGNATURE_BYTES))
+    unsigned = Announcement(run_id, round_number, attempt, terms_digest, table_digest, bytes(SIGNATURE_BYTES), probe)
     return replace(unsigned, signature=server.sign(unsigned.text))
 
 

@@ -50,7 +50,7 @@ class DiscreteGaussian:
 
     variance: int
     distance: float  # upper bound on the statistical distance of one draw from the exact distribution
-    _tables: tuple[_Table, ...] = field(repr=False)  # of x₁, of x₂, …; empty for variance 0
+    _tables: tuple[_Table, ...] = field(repr=False)  # one per part of a split variance; empty for variance 0
 
     def draw(self, size: int, /, *, rng: RandomStream) -> IntArray:
         total = np.zeros(size, dtype=np.int64)
@@ -75,8 +75,9 @@ def summed_noise(share_variance: int, devices: int) -> DiscreteGaussian:
 def discrete_gaussian(variance: int) -> DiscreteGaussian:
     """Return the sampler for this variance, which must be 0 (every draw is 0) or from 16 to 2⁶².
 
-    A variance V too large for one table is split with B = 64 and V₁ ≥ 16 B². The rest, V₂ = (V − V₁)/B² ≥ 16, is split
-    again while it is too large.
+    A variance V too large for one table is split as V = V₁ + B²V₂, with B = 64 and V₁ ≥ 16 B². A draw is then
+    x₁ + B x₂, where x₁ and x₂ are draws of variance V₁ and V₂. V₂ is at least 16, and is split again while it is too
+    large.
     """
     if variance == 0:
         return DiscreteGaussian(0, 0.0, ())
@@ -97,9 +98,9 @@ def discrete_gaussian(variance: int) -> DiscreteGaussian:
 def _invert(table: _Table, size: int, rng: RandomStream) -> IntArray:
     """Return `size` draws: `lowest` plus the number of thresholds ≤ U, each for a new uniform 256-bit number U.
 
-    The first 14 bits of U select an entry of the guide. If no threshold begins with these bits, the entry is the
-    number of thresholds ≤ U; otherwise bisection finds this number.
-    The lower 192 bits of U are drawn only if its upper 64 bits equal those of a threshold.
+    The first 14 bits of U select an entry of the guide. If no threshold begins with these bits, the entry is the number
+    of thresholds ≤ U; otherwise bisection finds this number. The lower 192 bits of U are drawn only if its upper 64
+    bits equal those of a threshold.
     """
     words = np.frombuffer(rng.bytes(8 * size), dtype="<u8").astype(np.uint64)
     part = words >> np.uint64(64 - _GUIDE_BITS)

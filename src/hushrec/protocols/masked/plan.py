@@ -29,7 +29,6 @@ class Block:
 
     @property
     def size(self) -> int:
-        """The number of entries of the block."""
         return math.prod(self.shape)
 
 
@@ -46,7 +45,6 @@ class Round:
 
     @property
     def size(self) -> int:
-        """The number of entries of a table: those of all blocks."""
         return sum(block.size for block in self.blocks)
 
 
@@ -63,7 +61,6 @@ class Plan:
 
     @property
     def blocks(self) -> Iterator[Block]:
-        """An iterator over the blocks of all rounds, in order."""
         return (block for one in self.rounds for block in one.blocks)
 
     @property
@@ -82,20 +79,10 @@ def make_plan(rounds: list[list[Block]]) -> Plan:
     return Plan(tuple(scaled))
 
 
-# Names of blocks. An item block holds rows value · ω_j · q of rated items; its curvature block records the effect of
-# clipping on it.
+# Names of blocks. `docs/notation.md` says what each contains.
 COUNTS, MOMENTS, AUDIENCE, BIAS, FACTORS, PRIOR = "counts", "moments", "audience", "bias", "factors", "prior"
+ITEM_BLOCKS = (COUNTS, AUDIENCE, BIAS, FACTORS)  # the blocks with a row for each item
 EVALUATION = "evaluation"  # squared errors on held-out ratings, and their number
-
-CURVATURE_CLIP = 20.0  # times the clip C of its item block and √K: a person with h ratings adds about C √(hK)
-LARGE_FLEET = 3_000.0  # devices · μ² from which audience and factor columns gain more than they cost
-VAST_FLEET = 60_000.0  # devices · μ² from which more factors do
-FAINT_COUNTS = 400.0  # devices · μ below which noise hides what is popular from few devices unless counts get more
-COUNTS_SHARE, FAINT_COUNTS_SHARE = 0.08, 0.14  # of small plans, before scaling: 19 % of the budget, and 29 %
-FEWEST_FOR_COLUMNS = 300  # devices; with fewer, learned columns overfit the few ratings even without noise
-AUDIENCE_COLUMNS = 7
-FACTOR_ROUNDS = 2  # which together get half of the budget
-FACTOR_COLUMNS, VAST_FACTOR_COLUMNS = 5, 8
 
 
 def curvature_of(name: str) -> str:
@@ -109,68 +96,3 @@ def curvature_of(name: str) -> str:
 def prior_size(length: int) -> int:
     """Return the number of entries of a mean and the upper triangle of a covariance, for vectors of this length."""
     return length + length * (length + 1) // 2
-
-
-def fleet_strength(devices: int, mu: float) -> float:
-    """Return devices · μ², which measures how precisely a run learns about an item rated by a given fraction of people.
-
-    The number of items does not matter: each item has its own noise, and items that nobody rates cost nothing.
-    """
-    return devices * mu**2
-
-
-def knows_attributes(plan: Plan) -> bool:
-    """Return whether a plan of `choose_plan` was made for a catalogue with attributes, judged by its block sizes."""
-    sizes = {block.name: block.size for block in reversed(list(plan.blocks))}  # the first of each name
-    return sizes[MOMENTS] > prior_size(1) if MOMENTS in sizes else sizes[PRIOR] > prior_size(3)
-
-
-def choose_plan(devices: int, n_items: int, n_taste: int, mu: float) -> Plan:
-    """Return the plan for this number of devices, items and taste columns at the budget μ; all arguments are public.
-
-    Every run learns counts, item biases and the prior of people's tastes. A run with at least `FEWEST_FOR_COLUMNS`
-    devices and devices · μ² of at least `LARGE_FLEET` also learns audience columns in one round and factor columns in
-    two. A run with fewer than `FEWEST_FOR_COLUMNS` devices spends more of the budget on counts if devices · μ, to which
-    the signal-to-noise ratio of a count is proportional, is below `FAINT_COUNTS`.
-    """
-    strength = fleet_strength(devices, mu)
-    length = n_taste + 3  # quality, attributes, popularity, level
-    has_few = devices < FEWEST_FOR_COLUMNS
-    if strength < LARGE_FLEET or has_few:
-        is_faint = has_few and devices * mu < FAINT_COUNTS
-        return _small_plan(n_items, length, FAINT_COUNTS_SHARE if is_faint else COUNTS_SHARE)
-    factors = VAST_FACTOR_COLUMNS if strength >= VAST_FLEET else FACTOR_COLUMNS
-    return _large_plan(n_items, n_taste, length, factors)
-
-
-def _small_plan(n_items: int, length: int, counts_share: float) -> Plan:
-    rounds = [[Block(COUNTS, (n_items,), 4.0, counts_share)]]
-    rounds += [_item_blocks(BIAS, n_items, 1, 3.0, share) for share in (0.06, 0.12, 0.13)]
-    return make_plan([*rounds, [_prior_block(length, 0.02)]])
-
-
-def _large_plan(n_items: int, n_taste: int, length: int, factors: int) -> Plan:
-    description = n_taste + 1
-    audience = min(AUDIENCE_COLUMNS, description)
-    rounds = [
-        [Block(COUNTS, (n_items,), 8.0, 0.08), Block(MOMENTS, (prior_size(description),), 15.0, 0.01)],
-        [*_item_blocks(AUDIENCE, n_items, audience, 5.0, 0.15), *_item_blocks(BIAS, n_items, 1, 5.0, 0.06)],
-        _item_blocks(BIAS, n_items, 1, 5.0, 0.25),
-    ]
-    length += audience
-    for _ in range(FACTOR_ROUNDS):
-        directions = min(factors, length - 1)  # the level is not a direction of taste
-        columns = _item_blocks(FACTORS, n_items, directions + 1, 5.0, 0.5 / FACTOR_ROUNDS)
-        rounds += [[_prior_block(length, 0.01)], columns]
-        length += directions
-    return make_plan([*rounds, [_prior_block(length, 0.02)]])
-
-
-def _item_blocks(name: str, n_items: int, width: int, clip: float, share: float) -> list[Block]:
-    """Return an item block of `width` numbers per item, with this `clip` and `share` of μ², and its curvature block."""
-    curvature = Block(curvature_of(name), (width * (width + 1),), CURVATURE_CLIP * math.sqrt(width) * clip, 0.004)
-    return [Block(name, (n_items, width), clip, share), curvature]
-
-
-def _prior_block(length: int, share: float) -> Block:
-    return Block(PRIOR, (prior_size(length),), 12.0, share)

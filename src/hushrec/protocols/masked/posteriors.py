@@ -1,9 +1,11 @@
 """Empirical Bayes estimates about items from noisy sums with known noise: post-processing, which costs no budget.
 
-No function here sees a sum without its noise. Most functions take noisy estimates with known variances and public
-columns F_j of the items, fit a prior to all items together, and return the posterior of each item under that prior. The
-variance of a prior and the shrinkage of regression coefficients maximize the evidence (marginal likelihood); they are
-not tuned.
+No function here sees a sum without its noise. Most functions take noisy estimates with known variances, and `columns`:
+public numbers about the items, of which item j has row F_j. They fit a prior to all items together, and return the
+posterior of each item under that prior. The variance of a prior and the shrinkage of regression coefficients maximize
+the evidence (marginal likelihood); they are not tuned. For item effects, which have the most noise, this variance and
+this shrinkage have wide log-normal priors, whose logarithm has standard deviation 1. These priors matter only if noise
+hides the evidence.
 """
 
 from typing import NamedTuple
@@ -21,6 +23,7 @@ COUNT_RIDGE = 10.0
 INTERCEPT_RIDGE = 0.1
 RIDGES = np.geomspace(0.1, 3000, 10)
 SPREADS = np.geomspace(1e-4, 2, 60)  # candidates for τ², in squared rating points
+USUAL_RIDGE, USUAL_SPREAD = 100.0, 0.1  # medians of the priors of ρ and τ² for item effects
 SMALLEST_LOG_SPREAD = 0.05
 CHANGE_LIMITS = (0.1, 4.0)  # bounds on the eigenvalues of one step of the prior
 LOUD_NOISE = 0.1  # standard deviation per entry above which `prior_step` shrinks; below, shrinking costs 0.0005 RMSE
@@ -77,29 +80,34 @@ def _grid_moments(sums, deviations, grid, centre, spread):  # type: ignore[no-un
     return mean, log_mean, variance
 
 
-def regress(estimates: FloatArray, precisions: FloatArray, columns: FloatArray) -> FloatArray:
+def regress(
+    estimates: FloatArray, precisions: FloatArray, columns: FloatArray, usual_ridge: float | None = None
+) -> FloatArray:
     """Regress K estimates per item on `columns` by weighted ridge regression; return fitted values, `(n_items, K)`.
 
     The first column is the intercept, with a small ridge of its own. For each of the K estimates y, the ridge ρ of the
-    other columns maximizes the evidence log det D − log det(A + D) + qᵀ(A + D)⁻¹q. D is diagonal, with the ridge of
-    each column; A = FᵀWF and q = FᵀWy, where F are the `columns` and W the `precisions` of the items.
+    other columns maximizes twice the log evidence, log det D − log det(A + D) + qᵀ(A + D)⁻¹q. D is diagonal, with the
+    ridge of each column; A = FᵀWF and q = FᵀWy, where F are the `columns` and W the `precisions` of the items. With a
+    `usual_ridge`, which is the median of a log-normal prior of ρ, −log²(ρ/`usual_ridge`) is added.
     """
     together = np.concatenate([columns, estimates], axis=1)
     gram = weighted_gram(together, precisions)
     width = columns.shape[1]
-    coefficients = _ridge_coefficients(gram[:width, :width], gram[:width, width:], RIDGES, INTERCEPT_RIDGE)
+    priors = np.zeros(len(RIDGES)) if usual_ridge is None else -(np.log(RIDGES / usual_ridge) ** 2)
+    coefficients = _ridge_coefficients(gram[:width, :width], gram[:width, width:], RIDGES, priors, INTERCEPT_RIDGE)
     return np.asarray(multiply(columns, coefficients))
 
 
 @njit(cache=True)
-def _ridge_coefficients(gram, moments, ridges, intercept_ridge):  # type: ignore[no-untyped-def]
+def _ridge_coefficients(gram, moments, ridges, priors, intercept_ridge):  # type: ignore[no-untyped-def]
     """Return the ridge coefficients (A + ρI)⁻¹q for each column q of `moments`, `(width, K)`, where A is `gram`.
 
-    Each q gets the ρ among `ridges` with the largest evidence. The intercept, which comes first, has `intercept_ridge`.
+    Each q gets the ρ among `ridges` with the largest evidence; `priors` are added to twice the logarithms of the
+    evidence. The intercept, which comes first, has `intercept_ridge`.
     """
     width, n_estimates = moments.shape
     found, best = np.zeros((width, n_estimates)), np.full(n_estimates, -np.inf)
-    for ridge in ridges:
+    for ridge, prior in zip(ridges, priors):  # noqa: B905 (Numba has no `strict`)
         factor = gram.copy()
         factor[0, 0] += intercept_ridge
         for k in range(1, width):
@@ -110,7 +118,7 @@ def _ridge_coefficients(gram, moments, ridges, intercept_ridge):  # type: ignore
             log_determinant += 2.0 * np.log(factor[k, k])
         for column in range(n_estimates):
             solution = solve_factor(factor, np.ascontiguousarray(moments[:, column]))
-            evidence = (width - 1) * np.log(ridge) - log_determinant
+            evidence = prior + (width - 1) * np.log(ridge) - log_determinant
             for k in range(width):
                 evidence += moments[k, column] * solution[k]
             if evidence > best[column]:
@@ -126,14 +134,15 @@ def effect_posterior(
     """Return the posterior means and variances of one number θ_j per item, from noisy estimates of these numbers.
 
     The model is y_j = θ_j + N(0, v_j) with the prior θ_j ~ N(F_j a, τ²), where y are the `estimates`, v the `variances`
-    and F the `columns`. `regress` gives F_j a, and τ² maximizes the marginal likelihood.
+    and F the `columns`. `regress` gives F_j a, and τ² maximizes its marginal likelihood times its prior.
     """
-    spread = 0.1
+    spread = USUAL_SPREAD
     for _ in range(EFFECT_ROUNDS):
-        centre = regress(estimates[:, None], 1 / (variances + spread), columns)[:, 0]
+        centre = regress(estimates[:, None], 1 / (variances + spread), columns, USUAL_RIDGE)[:, 0]
         residual = estimates - centre
         total = variances[:, None] + SPREADS
-        spread = float(SPREADS[np.argmin((np.log(total) + residual[:, None] ** 2 / total).sum(axis=0))])
+        surprise = (np.log(total) + residual[:, None] ** 2 / total).sum(axis=0) + np.log(SPREADS / USUAL_SPREAD) ** 2
+        spread = float(SPREADS[np.argmin(surprise)])
     posterior = 1 / (1 / spread + 1 / variances)
     return centre + posterior * residual / variances, posterior
 
@@ -261,19 +270,19 @@ def _signal_share(values: FloatArray, deviation: float) -> float:
 
 
 def weighted_covariance(rows: FloatArray, weights: FloatArray) -> FloatArray:
-    """Return the covariance of the columns over the rows, `(L, L)`, with a weight for each row."""
+    """Return the covariance matrix of the L columns of `rows`, `(L, L)`; `weights` has a weight for each row."""
     centred = rows - np.average(rows, axis=0, weights=weights)
     return np.asarray(weighted_gram(np.ascontiguousarray(centred), weights) / weights.sum())
 
 
 def best_known_directions(covariance: FloatArray, noise: float, count: int) -> FloatArray:
-    """Return the `count` directions D, `(L, count)`, in which ratings tell most about a typical person's taste d.
+    """Return the matrix D, `(L, count)`, for which the numbers Dᵀd tell most about a typical person's ratings.
 
-    For a person with h ratings, the posterior covariance of d is about (I + hM/noise)⁻¹, where M is the `covariance` of
-    item rows, and `noise` the variance of a rating, given taste and item. Let C be I minus the mean of that matrix over
-    the numbers of ratings in `TYPICAL_PROFILES`; C is the covariance of posterior means. The directions are those in
-    which √M C √M, the explained part of the variance of ratings, is largest. They are scaled so that each entry of Dᵀd
-    has variance 1.
+    d is the posterior mean of the person's taste. The prior of a taste is N(0, I), and its posterior covariance after h
+    ratings is about (I + hM/noise)⁻¹, where M is the `covariance` of item rows, and `noise` the variance of a rating,
+    given taste and item. So the covariance of d over people is about C: I minus the mean of that matrix over the
+    numbers of ratings in `TYPICAL_PROFILES`. The columns of D are √M times the first `count` eigenvectors of √M C √M,
+    scaled so that each entry of Dᵀd has variance 1.
     """
     identity = np.eye(len(covariance))
     unknown = [np.linalg.inv(identity + h * covariance / noise) for h in TYPICAL_PROFILES]

@@ -6,40 +6,11 @@ from typing import Any
 
 from hushrec.budget.accountants import TableAccountant
 from hushrec.budget.events import TableSent
-from hushrec.budget.gaussian import Cohort, require_delta, run_mu
+from hushrec.budget.gaussian import Cohort, epsilon_at_own_delta, own_delta, own_fraction, require_delta, run_mu
 from hushrec.errors import ParameterError, require
 from hushrec.protocols.masked.encoding import BlockCode, code_block
 from hushrec.protocols.masked.plan import Plan
-from hushrec.protocols.protocol import TAKING_PART
-
-UNIT = "one person's whole profile against a device that sends zeros, over the whole run"
-REPLACED_UNIT = "one rating added, removed or changed, or the whole profile replaced by another, over the whole run"
-NOT_COVERED = (
-    f"{TAKING_PART}: participation and the time of a report must not depend on the profile",
-    "a person with two devices, or in two runs: each is paid for separately",
-    "a server that runs more devices of a cohort itself than the number of corrupt devices that the noise allows for",
-    "poisoning: a hostile device can move a sum as far as all honest ones together could, and spoil an attempt",
-    "settings tuned on real data",
-)
-LEDGER_NOT_COVERED = (NOT_COVERED[0], "a person with two devices: each has a ledger of its own", *NOT_COVERED[2:])
-LEDGER_UNIT = "this person's whole profile against a device that sends zeros, over all masked runs so far"
-LEDGER_REPLACED_UNIT = (
-    "one rating added, removed or changed, or the whole profile replaced, over all masked runs so far"
-)
-LEDGER_DELTA = 1e-6
-SEEDED = (
-    "the sums of a simulation itself: its noise follows from the seed that the record keeps, so whoever has seed and "
-    "sums can take it out. Devices of a service draw their noise from the operating system"
-)
-EXACT_SUMS = "exact sums: without noise (epsilon = inf) only masks hide one person's table"
-UNLISTED = (
-    "which items are rated at all: {} of the catalogue are in it because somebody rated them. "
-    "Give an items file that lists every item"
-)
-GUESSED_SCALE = (
-    "the smallest and the largest rating: the scale was guessed from them. Give the scale, on the command line as "
-    "--scale MIN,MAX"
-)
+from hushrec.protocols.masked.wording import EXACT_SUMS, GUESSED_SCALE, NOT_COVERED, REPLACED_UNIT, UNIT, UNLISTED
 
 
 @dataclass(frozen=True)
@@ -47,7 +18,7 @@ class PricedPlan:
     """A plan with the encoding and noise of each block, calibrated for a budget and a cohort. All fields are public."""
 
     plan: Plan
-    codes: tuple[tuple[BlockCode, ...], ...]  # by round, in the order of its blocks
+    codes: tuple[tuple[BlockCode, ...], ...]  # one tuple per round, with one code per block
     epsilon: float
     delta: float
     cohort: Cohort
@@ -55,7 +26,7 @@ class PricedPlan:
 
     @property
     def is_exact(self) -> bool:
-        """Whether sums have no noise (ε = ∞); costs are then not accounted for."""
+        """Whether sums have no noise (ε = ∞); the cost of a table is then infinite."""
         return self.epsilon == math.inf
 
     @property
@@ -77,15 +48,29 @@ class PricedPlan:
             accountant.compose(self.table_sent(index))
         return accountant
 
+    @property
+    def own_delta(self) -> float:
+        """The δ of the ε that a person sets as the budget of one run (`own_epsilon`): at most `LEDGER_DELTA`."""
+        return own_delta(self.delta)
+
+    @property
+    def largest_own_epsilon(self) -> float:
+        """The ε of the run at `own_delta`. A person's `own_epsilon` above this number has no effect."""
+        return epsilon_at_own_delta(self.epsilon, self.delta)
+
+    def own_fraction(self, own_epsilon: float) -> float:
+        """Return the factor by which a device multiplies the largest norm of blocks, for its person's `own_epsilon`."""
+        return own_fraction(own_epsilon, self.epsilon, self.delta)
+
     def epsilon_if(self, honest: int, fraction: float = 1.0) -> float:
-        """Return the ε of the whole run if only `honest` devices of each sum add their noise.
+        """Return the ε of the whole run, at `own_delta`, if only `honest` devices of each sum add their noise.
 
         The other devices collude with the server. `fraction` multiplies the largest norm of every block, as in
         `table_sent`. ε is infinite if the noise that is left guarantees nothing.
         """
         fewer = replace(self, cohort=Cohort(honest)).accountant()
         whole = self.mu_squared * fewer.mu_squared / self.accountant().mu_squared * fraction**2
-        return TableAccountant(len(self.codes), whole, whole / 2, fewer.distance).epsilon(self.delta)
+        return TableAccountant(len(self.codes), whole, whole / 2, fewer.distance).epsilon(self.own_delta)
 
     def statement(self, *, n_unlisted: int = 0, scale_is_guessed: bool = False) -> dict[str, Any]:
         """Return the entry `budget` of a run's result: ε and its unit, ε for a replaced profile, what is not covered.

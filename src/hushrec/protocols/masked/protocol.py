@@ -9,37 +9,32 @@ import numpy as np
 
 from hushrec.arrays import BoolArray
 from hushrec.budget.accountants import TableAccountant
-from hushrec.budget.gaussian import Cohort, default_delta, own_fraction, run_mu
+from hushrec.budget.gaussian import LEDGER_DELTA, Cohort, default_delta, own_delta, run_mu
 from hushrec.budget.ledger import Ledger
-from hushrec.errors import Diverged, ParameterError, require
+from hushrec.errors import Diverged, ParameterError, RemoteProtocolError, require
 from hushrec.models.gaussian_process import Ratings
 from hushrec.models.predictor import Arrays, Predictor
-from hushrec.protocols.configured import ConfiguredProtocol, Fleet, Spending
+from hushrec.protocols.configured import ConfiguredProtocol, Fleet, LedgerStatement, PrivacyLevel, Spending
 from hushrec.protocols.masked import levels
 from hushrec.protocols.masked.device_side import MaskedDevice
 from hushrec.protocols.masked.evaluation import NETWORK_SHARE, is_readable, with_evaluation
 from hushrec.protocols.masked.learning import find_learning, learning_of
 from hushrec.protocols.masked.messages import MaskedTable
-from hushrec.protocols.masked.price import (
-    LEDGER_DELTA,
-    LEDGER_NOT_COVERED,
-    LEDGER_REPLACED_UNIT,
-    LEDGER_UNIT,
-    SEEDED,
-    price_plan,
-)
+from hushrec.protocols.masked.price import price_plan
 from hushrec.protocols.masked.secagg.roster import Rules, choose_rules
 from hushrec.protocols.masked.server_side import PHASES, MaskedServer
 from hushrec.protocols.masked.terms import MaskedTerms
+from hushrec.protocols.masked.wording import LEDGER_NOT_COVERED, LEDGER_REPLACED_UNIT, LEDGER_UNIT, SEEDED
 from hushrec.protocols.parties import DeviceSide, ServerSide, State
 from hushrec.randomness import Purpose, SeededRandomness, SystemRandomness
 
 SAFE_DEVIATIONS = 5.0  # standard deviations between the expected and the smallest allowed number of survivors
 NETWORK_SURVIVORS = 0.8  # default share of the expected devices that must survive
 NETWORK_CORRUPT = 0.05  # default share of the smallest cohort that may be corrupt
+LARGEST_COHORT = 10_000  # largest n_max of a network run: a device downloads the keys of its whole cohort
 LARGE_COHORT = 20  # with fewer devices the default share of corrupt ones is 0
 MOST_EVALUATION = 0.5  # largest share of μ² for evaluation
-NETWORK_RESERVE = 0.2  # default share of μ² for repeated attempts: one of any round of a plan with factor columns
+NETWORK_RESERVE = 0.2  # default share of μ² for repeated attempts: enough to repeat any one round with factor columns
 
 
 @dataclass(frozen=True)
@@ -51,6 +46,7 @@ class Masked(ConfiguredProtocol):
 
     name: ClassVar[str] = "masked"
     phases: ClassVar[tuple[str, ...]] = PHASES
+    takes_own_level: ClassVar[bool] = True  # reports do not reveal which level a person typed
 
     epsilon: float  # budget for one person's whole profile over all rounds
     delta: float | None = None  # probability with which the budget may be exceeded; None: `default_delta`
@@ -71,7 +67,8 @@ class Masked(ConfiguredProtocol):
         share = "Give the share of the budget for measuring accuracy, such as 0.02."
         possible = 0 <= self.evaluation <= MOST_EVALUATION
         require(possible, "evaluation", f"from 0 to {MOST_EVALUATION}", self.evaluation, share)
-        run_mu(self.epsilon, self.delta or 1e-6)  # raises for an impossible budget
+        run_mu(self.epsilon, self.delta or LEDGER_DELTA)  # raises for an impossible budget
+        require(self.own_epsilon is None or self.own_epsilon >= 0, "own_epsilon", "at least 0", self.own_epsilon)
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:
@@ -81,9 +78,13 @@ class Masked(ConfiguredProtocol):
     def network_options(cls, options: Mapping[str, Any], n_items: int, n_devices: int) -> dict[str, Any]:
         """Return a copy of `options` with the defaults of a network run, whose devices may drop out or be hostile.
 
-        `survivors`, `corrupt` and `reserve` get a default if they are missing or None, `evaluation` if it is None.
-        `n_items` is not used.
+        `survivors`, `corrupt` and `reserve` get a default if they are missing or None, and `evaluation` if it is
+        present and None. `n_items` is not used. Raise `ParameterError` if `n_devices`, the largest cohort, is above
+        `LARGEST_COHORT`.
         """
+        most = f"at most {LARGEST_COHORT:,} under masked, where it is the largest number of devices in one sum"
+        advice = f"Give {LARGEST_COHORT}: more devices than that form several cohorts."
+        require(n_devices <= LARGEST_COHORT, "expected_devices", most, f"{n_devices:,}", advice)
         given = {name: value for name, value in options.items() if value is not None}
         corrupt = NETWORK_CORRUPT if n_devices >= LARGE_COHORT else 0.0
         found = {**options, "survivors": NETWORK_SURVIVORS, "corrupt": corrupt, "reserve": NETWORK_RESERVE, **given}
@@ -110,29 +111,35 @@ class Masked(ConfiguredProtocol):
     def asks(self, terms: MaskedTerms) -> list[str]:
         priced, rules = terms.priced, terms.rules
         largest = max(one.size for one in priced.plan.rounds)
+        cost = f"At most ε = {priced.epsilon:g} (δ = {priced.delta:g}) for one person's whole profile over all rounds."
+        if priced.is_exact:
+            cost = "No privacy budget (ε = inf): sums have no noise, and only masks hide a table."
+        rounds = "1 round" if terms.max_rounds == 1 else f"{terms.max_rounds} rounds, each"
         return [
-            f"{terms.max_rounds} rounds, each with a masked table of up to {largest:,} integers.",
-            f"At most ε = {priced.epsilon:g} (δ = {priced.delta:g}) for one person's whole profile over all rounds.",
+            f"{rounds} with a masked table of up to {largest:,} integers.",
+            cost,
             f"Only sums of at least {rules.smallest:,} tables are revealed.",
-            levels.describe_trust(terms, priced.epsilon),
+            levels.describe_trust(terms, priced.largest_own_epsilon),
         ]
 
     def describe_report(self, terms: MaskedTerms, round_number: int, message: MaskedTable) -> list[str]:
-        numbers = message.numbers
+        numbers, exact = message.numbers, terms.priced.is_exact
+        noise, and_noise = ("", "") if exact else ("noise and ", ", with the noise of all devices")
+        limits = "This run adds no noise, so nothing limits what" if exact else "Your budget limits how much"
         return [
             f"Round {round_number}: {len(numbers):,} integers, such as {', '.join(map(str, numbers[:6]))}.",
-            "They are your clipped numbers plus noise and masks, and look random to anyone who reads them.",
-            "Without ratings, or when your budget is used up, zeros take the place of your numbers.",
+            f"They are your clipped numbers plus {noise}masks, and look random to anyone who reads them.",
+            f"Without ratings, with a used-up budget, or in a search for false reports, they are {noise}masks only.",
             f"The server adds up the reports of at least {terms.rules.smallest:,} devices, and the masks cancel.",
-            "It sees only the sum: how often each item was rated and how it was liked, with the noise of all devices.",
-            "Your budget limits how much this sum can reveal about you.",
+            f"It sees only the sum: how often each item was rated and how it was liked{and_noise}.",
+            f"{limits} this sum can reveal about you.",
         ]
 
-    def privacy_levels(self, terms: MaskedTerms, n_rated: int, own: str | None = None) -> list[dict[str, Any]]:
+    def privacy_levels(self, terms: MaskedTerms, n_rated: int, own: str | None = None) -> list[PrivacyLevel]:
         return levels.explain_levels(terms, math.inf if self.own_epsilon is None else self.own_epsilon, own)
 
-    def read_level(self, given: str | float, terms: MaskedTerms) -> float:
-        return levels.read_level(given, terms)
+    def options_at(self, level: float, terms: MaskedTerms) -> dict[str, Any]:
+        return {"own_epsilon": levels.read_level(level, terms)}
 
     def expected_devices(self, terms: MaskedTerms) -> int:
         return terms.priced.cohort.devices
@@ -153,7 +160,7 @@ class Masked(ConfiguredProtocol):
         if self.least_cohort is not None and cohort.smallest < self.least_cohort:
             raise ParameterError(
                 f"least_cohort must be at most {cohort.smallest}, the smallest cohort of this run, got"
-                f" {self.least_cohort}. Raise survivors or lower least_cohort."
+                f' {self.least_cohort}. Raise the option "survivors", or lower the option "least_cohort".'
             )
         plan = learning_of(fleet.model).choose_plan(devices, run_mu(self.epsilon, delta))
         if self.evaluation:
@@ -173,7 +180,7 @@ class Masked(ConfiguredProtocol):
         return max(math.floor(devices - absent), 1) / devices
 
     def statement(self, spending: Spending) -> dict[str, Any]:
-        """Return the entry `budget` of a simulated run's result; `not_covered` says that the noise is seeded."""
+        """Return the entry `budget` of a simulated run; its `not_covered` says that the noise has a known seed."""
         terms: MaskedTerms = spending.terms
         own = {} if self.own_epsilon is None else {"own_epsilon": self.own_epsilon}
         columns = spending.model.columns
@@ -186,7 +193,6 @@ class Masked(ConfiguredProtocol):
         return find_learning(record["model"]).predictor_from(arrays, ratings)
 
     def make_predictor(self, problem: Any, public: Arrays, private: Mapping[int, State]) -> Predictor:
-        """Return the predictor of a simulated run from the public table and the ratings; `private` is not used."""
         learning = learning_of(problem.model)
         final = int(public["round_number"]) == problem.terms.max_rounds
         return learning.predictor(learning.table_from(public), _ratings(problem), final=final)
@@ -217,7 +223,14 @@ class Masked(ConfiguredProtocol):
                 f"the smallest cohort of the run must be at least {self.least_cohort} (least_cohort), got {smallest}."
                 " Lower least_cohort, or do not join."
             )
+        if self.epsilon != terms.priced.epsilon or self.delta not in (None, terms.priced.delta):
+            raise RemoteProtocolError(
+                f"epsilon and delta of the options must be those of the terms, {terms.priced.epsilon:g} and"
+                f" {terms.priced.delta:g}, got {self.epsilon:g} and {self.delta}. The device does not join."
+            )
         choose_rules(terms.priced.cohort.devices, smallest, terms.rules.most_corrupt)  # raises for impossible rules
+        terms.rules.check_connected(terms.priced.cohort.devices)
+        terms.rules.check_risk(terms.priced.cohort.devices)
         self.fraction(terms)  # raises for an own budget in a run without noise
 
     def make_server(self, terms: MaskedTerms, model: Any, seed: int) -> ServerSide:
@@ -229,47 +242,62 @@ class Masked(ConfiguredProtocol):
         return side
 
     def joining_costs(self, terms: MaskedTerms) -> dict[str, float]:
-        """Return the largest cost of the run as {"table": μ²}; empty for a run without noise.
+        """Return the largest cost of the run as {"table": μ²}, which is infinite for a run without noise.
 
-        The cost covers all rounds and the reserve for repeated attempts. It is the run's μ², for a person with
-        `own_epsilon` times the square of `fraction(terms)`.
+        The cost covers all rounds and the reserve for repeated attempts. It is the run's μ² times the square of
+        `fraction(terms)`, which is below 1 for a person with a smaller `own_epsilon`, and 0 for a person whose device
+        sends zeros only.
         """
-        return {} if terms.priced.is_exact else {"table": self.fraction(terms) ** 2 * terms.priced.mu_squared}
+        fraction = self.fraction(terms)
+        return {"table": fraction**2 * terms.priced.mu_squared if fraction else 0.0}
 
     def limits_at(self, epsilon: float) -> dict[str, float]:
-        return {"table": run_mu(epsilon, self.delta or LEDGER_DELTA) ** 2}
+        return {"table": run_mu(epsilon, self._ledger_delta) ** 2}
 
-    def make_ledger(self, terms: MaskedTerms) -> Ledger:
-        return Ledger(**self.joining_costs(terms))
+    @property
+    def _ledger_delta(self) -> float:
+        """The δ at which a person's ledger states ε: the option `delta`, but at most `LEDGER_DELTA`."""
+        return own_delta(self.delta or LEDGER_DELTA)
 
-    def ledger_statement(self, ledger: Ledger) -> dict[str, Any]:
-        """Return what one device has spent on the tables of all runs, the unit, and what is not covered.
+    def own_budget(self, terms: MaskedTerms | None) -> tuple[float | None, float | None]:
+        if self.own_epsilon is None or terms is None:
+            return self.own_epsilon, None
+        return min(self.own_epsilon, terms.priced.largest_own_epsilon), terms.priced.own_delta
 
-        ε is computed at the option `delta`, by default 10⁻⁶, which is small enough for runs of up to 100,000 devices.
+    def ledger_statement(self, ledger: Ledger) -> LedgerStatement:
+        """Return what one device has spent on the tables of all runs.
+
+        ε is computed at δ = 10⁻⁶, which is small enough for runs of up to 100,000 devices, or at the option `delta` if
+        that is smaller.
         """
         spent: TableAccountant = ledger["table"]
-        limit, delta = ledger.limit("table") or 0.0, self.delta or LEDGER_DELTA
+        limit, delta = ledger.limit("table") or 0.0, self._ledger_delta
         allowed = TableAccountant(mu_squared=limit, rho=limit / 2, distance=spent.distance)
-        return {
-            "unit": LEDGER_UNIT,
-            "spent": spent.epsilon(delta),
-            "limit": allowed.epsilon(delta),
-            "delta": delta,
-            "rounds": spent.tables,
-            "item_level": spent.replaced_epsilon(delta),
-            "item_level_unit": LEDGER_REPLACED_UNIT,
-            "also": [f"{LEDGER_REPLACED_UNIT}: epsilon {spent.replaced_epsilon(delta):.3g}"],
-            "not_covered": list(LEDGER_NOT_COVERED),
-        }
+        replaced = spent.replaced_epsilon(delta)
+        return LedgerStatement(
+            unit=LEDGER_UNIT,
+            spent=spent.epsilon(delta),
+            limit=allowed.epsilon(delta),
+            delta=delta,
+            rounds=spent.tables,
+            sentences=[
+                f"An upper bound on what all sums so far can reveal about your whole profile (\u03b4 {delta:g}).",
+                f"For {LEDGER_REPLACED_UNIT}, the bound is \u03b5 {replaced:.3g}.",
+                "When the budget is used up, your device sends zeros with noise, which look the same.",
+            ],
+            not_covered=LEDGER_NOT_COVERED,
+            numbers={"item_level": replaced, "item_level_unit": LEDGER_REPLACED_UNIT},
+        )
 
     def fraction(self, terms: MaskedTerms) -> float:
-        """Return the factor, from 0 to 1, by which this person's device multiplies the clip of every block.
+        """Return the factor, from 0 to 1, by which this person's device multiplies the largest norm of every block.
 
-        It is 1 without `own_epsilon`, or if `own_epsilon` is at least the run's ε.
+        It is 1 without `own_epsilon`, or if `own_epsilon` is at least the run's ε. For this comparison, both ε are
+        computed at the same δ: the smaller of the run's δ and `LEDGER_DELTA`.
         """
         if self.own_epsilon is None:
             return 1.0
-        return own_fraction(self.own_epsilon, terms.priced.epsilon, terms.priced.delta)
+        return terms.priced.own_fraction(self.own_epsilon)
 
     def present(self, seed: int, round_number: int, n_users: int) -> BoolArray:
         stream = SeededRandomness(seed).stream(Purpose.ABSENCE, round_number)

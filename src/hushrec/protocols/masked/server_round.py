@@ -78,7 +78,7 @@ class ServerRound:
         self.phase = Phase.KEYS
         self.asked = frozenset(members)  # names of the devices that are asked for a report in the current phase
         self.survivors: frozenset[bytes] = frozenset()  # names of the devices whose tables are in the sum
-        self.n_keys = 0  # number of devices that have sent keys
+        self.n_keys = 0  # number of devices that have sent keys, without culprits
         self.stayed: frozenset[bytes] = frozenset()  # devices that reported when KEYS, SHARES or TABLE closed
         self.sum: Table | None = None  # sum of the survivors' tables, once SUMMED
         self.culprits: frozenset[bytes] = frozenset()  # names of devices that are known to have broken the protocol
@@ -103,16 +103,15 @@ class ServerRound:
         """The names of the devices that have reported in the current phase."""
         return frozenset(self._reports)
 
-    def is_asked(self, device: bytes) -> bool:
-        return device in self.asked
-
     def question(self, device: bytes) -> Any:
         """Return the server's message to this device in the current phase.
 
         Raise `LocalProtocolError` if the device is not asked in this phase.
         """
         if device not in self.asked:
-            raise LocalProtocolError(f"device must be asked in phase {self.phase.value}, but this device is not asked.")
+            raise LocalProtocolError(
+                f"device must be one that the server asks in phase {self.phase.value}, got one that it does not ask."
+            )
         if self.phase is Phase.KEYS:
             return self.announcement
         if self.phase is Phase.SHARES:
@@ -172,7 +171,8 @@ class ServerRound:
         senders = frozenset(devices)
         if not senders <= self.asked:
             raise LocalProtocolError(
-                f"devices must be asked for a table, but {len(senders - self.asked)} of the sum are not."
+                "a sum must contain only tables that the server asked for, but it contains the tables of"
+                f" {len(senders - self.asked)} devices that were not asked."
             )
         if len(senders) < len(devices) or senders & self._reports.keys():
             raise LocalProtocolError("devices of a sum must be distinct, and must not have reported before.")
@@ -218,7 +218,7 @@ class ServerRound:
             needed = rules.threshold
         if len(self._reports) < needed:
             raise AttemptFailed(
-                f"reports in phase {self.phase.value} must be at least {needed}, got {len(self._reports)}."
+                f"there must be at least {needed} reports in phase {self.phase.value}, got {len(self._reports)}."
             )
         if self.phase is Phase.KEYS:
             self._roster = make_roster(self.announcement.digest, list(self._reports.values()))

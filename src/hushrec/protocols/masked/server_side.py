@@ -2,11 +2,11 @@
 
 A sum is *implausible* if honest devices cannot have made it. It is discarded, and the devices in it become suspects
 (`suspicion.py`). With several cohorts, the round ends with the plausible sums, and nobody has to report again. With one
-cohort, the round needs another attempt.
+cohort, the round needs another attempt, which may be a probe.
 """
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
@@ -24,7 +24,7 @@ from hushrec.protocols.masked.encoding import (
     BlockCode,
     DecodedSum,
     Table,
-    add_decoded,
+    add_sums,
     decode_sum,
     is_plausible,
     split_table,
@@ -34,7 +34,7 @@ from hushrec.protocols.masked.messages import COMMITMENTS_BYTES, SEALED_BYTES, M
 from hushrec.protocols.masked.secagg.roster import PublicKeys, device_name
 from hushrec.protocols.masked.secagg.shamir import SHARE_BYTES
 from hushrec.protocols.masked.server_round import EXPECTED, Phase, ServerRound
-from hushrec.protocols.masked.suspicion import Suspicion
+from hushrec.protocols.masked.suspicion import Search, Suspicion
 from hushrec.protocols.masked.table import published_digest
 from hushrec.protocols.masked.terms import MaskedTerms
 from hushrec.protocols.parties import Inbox, Name, NextAttempt, RoundOver, ServerSide, State
@@ -58,6 +58,8 @@ class MaskedServer(ServerSide):
         self._asked_together: list[frozenset[Name]] = []  # the devices that the open phase asks, by cohort
         self._pool: list[Name] = []  # the devices that attempts of the open round may ask
         self.suspicion = Suspicion()
+        self._counted = (0, 0)  # latest round and attempt that `_n_probes` has counted
+        self._n_probes = self._n_discarded = 0  # of all attempts of this round: probes, discarded sums
 
     @property
     def terms(self) -> MaskedTerms:
@@ -77,6 +79,7 @@ class MaskedServer(ServerSide):
             "details": self.learner.item_columns.details,
             **self.suspicion.state,
             "pool": np.array(sorted(map(str, self._pool)), dtype=np.str_),
+            "round_counts": np.array([*self._counted, self._n_probes, self._n_discarded]),
         }
 
     def restore(self, state: State) -> None:
@@ -84,18 +87,20 @@ class MaskedServer(ServerSide):
         self.learner.restore({**state, "round_number": state["learned_rounds"]})
         self.suspicion.restore(state)
         self._pool = list(map(str, state["pool"]))
+        *counted, self._n_probes, self._n_discarded = map(int, state.get("round_counts", (0, 0, 0, 0)))
+        self._counted = counted[0], counted[1]
 
     @property
     def fewest_devices(self) -> int:
         return self._terms.rules.smallest
 
-    def may_close(self, reported: AbstractSet[Name], gone: AbstractSet[Name], quorum: float) -> bool:
+    def may_close(self, reported: AbstractSet[Name], gone: AbstractSet[Name], early_fraction: float) -> bool:
         """Return whether each cohort has enough reports to close the phase before its deadline.
 
-        `gone` are devices that no longer take part. A cohort needs at least n_min reports, and those of the fraction
-        `quorum` of its devices that are not gone. Cohorts in which n_min devices can no longer report are ignored. The
-        first phase has no cohorts yet. It needs the keys of (n_min + n_max)/2 devices that are not gone, so that some
-        may drop out later.
+        `gone` are devices that no longer take part. A cohort needs at least n_min reports, and reports of the fraction
+        `early_fraction` of its devices that are not gone. Cohorts in which n_min devices can no longer report are
+        ignored. The first phase has no cohorts yet. It needs the keys of (n_min + n_max)/2 devices that are not gone,
+        so that some may drop out later.
         """
         smallest = self.fewest_devices
         if self._open_attempt.phase is Phase.KEYS:
@@ -103,7 +108,7 @@ class MaskedServer(ServerSide):
         for asked in self._asked_together:
             given, left = len(asked & reported), asked & gone
             is_possible = len(asked) - len(left - reported) >= smallest
-            needed = max(smallest, len(left & reported) + math.ceil(quorum * (len(asked) - len(left))))
+            needed = max(smallest, len(left & reported) + math.ceil(early_fraction * (len(asked) - len(left))))
             if is_possible and given < needed:
                 return False
         return True
@@ -121,10 +126,15 @@ class MaskedServer(ServerSide):
 
     @property
     def concern(self) -> str | None:
-        place = (0, 0) if self.attempt is None else self.attempt.announcement.place
-        if place[1] < MANY_ATTEMPTS:
+        if self.attempt is None or self.attempt.announcement.attempt < MANY_ATTEMPTS:
             return None
-        suspects = self.suspicion.suspects
+        place, suspects = self.attempt.announcement.place, self.suspicion.suspects
+        if self.attempt.announcement.probe:
+            return (
+                f"A sum of round {place[0]} was discarded, because honest devices cannot have made it. Attempt"
+                f" {place[1]} is a probe, which searches for the device that sent a false table among"
+                f" {len(suspects)} suspects. Probes cost no budget."
+            )
         spoils = f", or one of {len(suspects)} suspects spoils its sums" if suspects else ""
         asked = self.suspicion.culprits.intersection(map(str, self._names.values()))
         needed = (
@@ -139,7 +149,6 @@ class MaskedServer(ServerSide):
 
     @property
     def progress(self) -> str | None:
-        """A sentence about the cohorts of the open attempt; None if it has one cohort, or in its first phase."""
         if self.attempt is None or self.attempt.phase is Phase.KEYS or self.attempt.is_single:
             return None
         sizes, lost = [len(cohort.asked) for cohort in self.attempt.cohorts], len(self.attempt.given_up)
@@ -147,8 +156,16 @@ class MaskedServer(ServerSide):
         return f"{len(sizes)} cohorts of {min(sizes):,}{largest} devices continue; {lost} had too few devices."
 
     @property
+    def round_counts(self) -> dict[str, int]:
+        """The probes and discarded sums of all attempts of the round, and the cohorts of its latest attempt.
+
+        The cohorts include those that had too few devices.
+        """
+        cohorts = 0 if self.attempt is None else len(self.attempt.cohorts) + len(self.attempt.given_up)
+        return {"probes": self._n_probes, "cohorts": cohorts, "discarded sums": self._n_discarded}
+
+    @property
     def accuracy(self) -> list[dict[str, float]]:
-        """The fields of `Measured` by name, one dict for each round with a measured RMSE, in the order of rounds."""
         return [row._asdict() for row in self.learner.measured if not math.isnan(row.rmse)]
 
     @property
@@ -159,10 +176,10 @@ class MaskedServer(ServerSide):
     # Cohorts ---------------------------------------------------------------------------------------------------
 
     def choose_members(self, members: Collection[Name]) -> Collection[Name]:
-        """Return the members to ask in the next attempt, without some culprits and suspects (`Suspicion`)."""
+        """Return the members to ask in the next attempt: all but the culprits and suspects that can be left out."""
         self._pool = sorted(members, key=str)
         if self.attempt is not None and self.attempt.phase is Phase.KEYS:
-            self.suspicion.forget_presence()  # too few devices have sent keys
+            self.suspicion.record_presence(self._pool, 0, ())  # too few devices have sent keys
         return self._next_members()
 
     def _next_members(self) -> list[Name]:
@@ -177,12 +194,29 @@ class MaskedServer(ServerSide):
             raise LocalProtocolError("the server must have a key before the first round. Call sign_as first.")
         key = Ed25519PrivateKey.from_private_bytes(self.secret)
         digests = self._terms.digest, published_digest(self.public)
-        announcement = announce(key, self.run_id, round_number, attempt, *digests)
+        probe = self._is_probing
+        self._count_probe((round_number, attempt), probe)
+        announcement = announce(key, self.run_id, round_number, attempt, *digests, probe=probe)
         self._names = {device_name(name): name for name in members}
-        self._pool = self._pool or list(members)  # after a restart, the members that are asked
+        self._pool = self._pool or list(members)  # empty if `choose_members` was not called
         levels = {name: level for name, own in self._names.items() if (level := self.suspicion.level(own))}
         self.attempt = Attempt(self._terms, announcement, self._names, self.secret, levels)
         return self._inbox()
+
+    @property
+    def _is_probing(self) -> bool:
+        """Whether the next attempt is a probe."""
+        return self.suspicion.search is Search.PROBING
+
+    def _count_probe(self, place: tuple[int, int], probe: bool) -> None:
+        """Add 1 to the number of probes if this attempt is a probe; set the counts to 0 if it begins a new round.
+
+        An attempt is counted only once, although a restarted server opens the attempts of its round again.
+        """
+        if place[0] != self._counted[0]:
+            self._n_probes = self._n_discarded = 0
+        if place > self._counted:
+            self._counted, self._n_probes = place, self._n_probes + probe
 
     def check(self, address: Address, sender: Name, message: Any) -> None:
         self._open_attempt.check(device_name(sender), message)
@@ -191,7 +225,6 @@ class MaskedServer(ServerSide):
         return message.identity if isinstance(message, PublicKeys) else None
 
     def addend(self, address: Address, sender: Name, message: Any) -> tuple[int, WordArray] | None:
-        """Return (cohort number, integers) for a masked table; None in other phases, whose reports are not added up."""
         if not isinstance(message, MaskedTable):
             return None
         return self._open_attempt.number_of(device_name(sender)), message.numbers
@@ -227,18 +260,39 @@ class MaskedServer(ServerSide):
         return self.attempt
 
     def _end_round(self, attempt: Attempt) -> RoundOver | NextAttempt:
-        """Learn from the plausible sums and end the round; if there are none, ask for another attempt."""
+        """Learn from the plausible sums and end the round, or ask for another attempt.
+
+        There is another attempt after a probe, and if no sum is plausible.
+        """
         good = self.believed(attempt.cohorts)
         discarded = [cohort for cohort in attempt.cohorts if cohort not in good]
-        self.suspicion.record_sums(self._members(discarded), self._members(good))
+        self._n_discarded += len(discarded)
+        was_probe = attempt.announcement.probe
         self._record(attempt)
+        self.suspicion.record_sums(
+            self._members(discarded), self._members(good), was_probe=was_probe, has_one_cohort=attempt.is_single
+        )
         if not good:
-            reason = "the sum was discarded, because honest devices cannot have made it."
-            return NextAttempt(reason, self._next_members())
+            return self._after_discarded(self._members(discarded), attempt)
+        if was_probe:
+            return NextAttempt("the attempt was a probe, and its sum is plausible.", self._next_members())
         survivors = sum(len(cohort.survivors) for cohort in good)
-        self.learner.learn(self._added_up(good), survivors)
+        self.learner.learn(add_sums([self._decoded(cohort) for cohort in good]), survivors)
         self._pool = []
         return RoundOver()
+
+    def _after_discarded(self, devices: list[Name], attempt: Attempt) -> NextAttempt:
+        """Return the next attempt after all sums of `attempt`, with tables of `devices`, were discarded."""
+        reason, members = "the sum was discarded: honest devices cannot have made it.", self._next_members()
+        if not attempt.is_single or not set(devices).issubset(members):
+            return NextAttempt(reason, members)
+        costs = "is a probe, which costs no budget" if self._is_probing else "costs every device some of its reserve"
+        return NextAttempt(
+            f"{reason} No suspect can be left out: of {len(devices)} devices, {self.fewest_devices} must stay. So the"
+            f" next attempt would probably fail too; it {costs}. Let more devices join first.",
+            members,
+            needs_operator=True,
+        )
 
     def _members(self, cohorts: Sequence[ServerRound]) -> list[Name]:
         return [self._names[name] for cohort in cohorts for name in cohort.survivors]
@@ -246,12 +300,12 @@ class MaskedServer(ServerSide):
     def _is_plausible(self, cohort: ServerRound) -> bool:
         """Return whether honest devices can have made this cohort's sum.
 
-        The norm of each block must be possible, and the sum must fit what earlier rounds have taught (`surprise`).
+        The norm of each block must be possible, and the sum must fit what was learned in earlier rounds (`surprise`).
         """
-        codes, totals, survivors = self._codes, self._totals(cohort), len(cohort.survivors)
-        if not all(is_plausible(*own, survivors) for own in zip(codes, totals, strict=True)):
+        survivors = len(cohort.survivors)
+        if not all(is_plausible(code, total, survivors) for _, code, total in self._blocks(cohort)):
             return False
-        return self.learner.surprise(self._added_up([cohort]), survivors) <= 1
+        return self.learner.surprise(self._decoded(cohort), survivors) <= 1
 
     def believed(self, cohorts: Sequence[ServerRound]) -> list[ServerRound]:
         """Return the cohorts with plausible sums.
@@ -261,28 +315,22 @@ class MaskedServer(ServerSide):
         kept = [cohort for cohort in cohorts if self._is_plausible(cohort)]
         while len(kept) >= FEWEST_COHORTS:
             survivors = [len(cohort.survivors) for cohort in kept]
-            found = disagreements(self.learner, [self._added_up([cohort]) for cohort in kept], survivors)
+            found = disagreements(self.learner, [self._decoded(cohort) for cohort in kept], survivors)
             if max(found) <= 1:
                 break
             kept.pop(int(np.argmax(found)))
         return kept
 
-    def _added_up(self, cohorts: Sequence[ServerRound]) -> dict[str, DecodedSum]:
-        """Return the decoded sum over these cohorts by block name.
+    def _decoded(self, cohort: ServerRound) -> dict[str, DecodedSum]:
+        """Return the cohort's sum of each block, by block name.
 
-        Cohorts are decoded before they are added, because their integer sum could overflow.
+        Sums of cohorts are decoded before they are added up, because their integers could overflow.
         """
-        blocks = self._terms.priced.plan.rounds[self._open_attempt.announcement.round_number - 1].blocks
-        decoded = [
-            [decode_sum(*own, len(cohort.survivors)) for own in zip(self._codes, self._totals(cohort), strict=True)]
-            for cohort in cohorts
-        ]
-        return {block.name: add_decoded(parts) for block, parts in zip(blocks, zip(*decoded, strict=True), strict=True)}
+        return {name: decode_sum(code, total, len(cohort.survivors)) for name, code, total in self._blocks(cohort)}
 
-    @property
-    def _codes(self) -> tuple[BlockCode, ...]:
-        return self._terms.priced.codes[self._open_attempt.announcement.round_number - 1]
-
-    def _totals(self, cohort: ServerRound) -> list[Table]:
+    def _blocks(self, cohort: ServerRound) -> Iterator[tuple[str, BlockCode, Table]]:
+        """Return an iterator over (name, code, sum modulo 2³²) of each block of the cohort's round."""
         assert cohort.sum is not None  # SUMMED
-        return split_table(self._codes, cohort.sum)
+        priced, index = self._terms.priced, self._open_attempt.announcement.round_number - 1
+        names, codes = (block.name for block in priced.plan.rounds[index].blocks), priced.codes[index]
+        return zip(names, codes, split_table(codes, cohort.sum), strict=True)

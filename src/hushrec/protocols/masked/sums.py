@@ -17,7 +17,7 @@ from hushrec.protocols.masked.plan import Block
 from hushrec.protocols.masked.posteriors import RowNoise, column_posterior, count_posterior
 
 SMALLEST_DEVIATION = 0.3  # lower bound on the noise of counts, because the grid of log counts is no finer
-SMALLEST_WEIGHT = 1e-3  # lower bound on the mean weight of a clipped rating, which noise could make negative
+SMALLEST_WEIGHT = 1e-3  # lower bound on the mean weight of a clipped rating
 TINY = 1e-9
 
 
@@ -32,8 +32,8 @@ class Popularity(NamedTuple):
 def count_sum(noisy: DecodedSum, share: float, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return the noisy count of each item, scaled up to all devices, and the variance of its noise.
 
-    `noisy` is the sum over the fraction `share` of the devices. `weights` are the item weights that devices multiplied
-    their counts by.
+    `noisy` is the sum of a counts block over the fraction `share` of the devices. `weights` are the item weights by
+    which devices multiplied their entries.
     """
     deviations = np.maximum(deviation_of(noisy) / (share * weights), SMALLEST_DEVIATION)
     return noisy.values / (share * weights), deviations**2
@@ -42,8 +42,8 @@ def count_sum(noisy: DecodedSum, share: float, weights: FloatArray) -> tuple[Flo
 def popularity_of(sums: FloatArray, variances: FloatArray, public: ItemColumns) -> Popularity:
     """Return the posterior means of each item's number of ratings and of its logarithm, and the `prior_columns`.
 
-    `sums` are the noisy counts, and `variances` those of their noise. The prior columns are an intercept, the public
-    columns of the item, its log-popularity and the square of that.
+    `sums` are the noisy counts, and `variances` the variances of their noise. The prior columns are an intercept, the
+    public columns of the item, its log-popularity and the square of its log-popularity.
     """
     columns = np.concatenate([public.taste, public.details], axis=1)
     counts, log_counts = count_posterior(sums, np.sqrt(variances), columns)
@@ -68,9 +68,9 @@ class ItemSum:
     """The noisy sum of an item block, and the effect of clipping, which its curvature block measures.
 
     Clipping multiplies all rows of a person by a factor c. In model `gp`, a person's row of a rated item is v q: a
-    number v, such as the residual, times a vector q of K numbers that is the same in all rows of the person. The two
-    matrices of weights are then means of c qqᵀ and c² qqᵀ over ratings, K × K. In model `audience` they are means of c
-    and c², 1 × 1.
+    number v, such as the residual, times a vector q of K numbers that is the same in all rows of the person. There,
+    `mean_weight` and `squared_weight` are the means of c qqᵀ and c² qqᵀ over ratings, K × K. In model `audience` they
+    are the means of c and c², 1 × 1.
     """
 
     sums: FloatArray  # sum over people of c v q for each item, without item weights, (n_items, K)
@@ -85,21 +85,28 @@ def item_sum(
     """Return the sum of an item block over all devices, and the effect of clipping on it.
 
     `noisy` is the sum over the fraction `share` of the devices, and `curvature` the sum of its curvature block.
-    `weights` are the item weights that devices multiplied their rows by, and `counts` the ratings per item.
+    `weights` are the item weights by which devices multiplied their rows, and `counts` the ratings per item.
+
+    M (`mean_weight`) is inverted later. So its eigenvalues are raised to 2σ√K, the usual norm of a symmetric K × K
+    matrix of noise with deviation σ. Below that they are mostly noise, and their inverse would exaggerate the rows.
     """
     means = curvature.values / (share * counts.sum())
     half = len(means) // 2
     rank = int(np.sqrt(2 * half))  # rank (rank + 1) / 2 numbers in each half
+    noise = 2 * np.sqrt(rank) * deviation_of(curvature) / (share * counts.sum())
     return ItemSum(
         sums=noisy.values.reshape(block.shape) / (share * weights[:, None]),
         deviations=deviation_of(noisy) / (share * weights),
-        mean_weight=at_least(symmetric(means[:half], rank), SMALLEST_WEIGHT),
+        mean_weight=at_least(symmetric(means[:half], rank), max(SMALLEST_WEIGHT, noise)),
         squared_weight=at_least(symmetric(means[half:], rank) * block.clip / SECOND_MOMENTS, TINY),
     )
 
 
 def audience_means(noisy: ItemSum, counts: FloatArray, prior_columns: FloatArray) -> FloatArray:
-    """Return the audience of each item, `(n_items, K)`: the posterior mean of the descriptions of its raters."""
+    """Return the audience of each item, the mean description of its raters, as a posterior mean, `(n_items, K)`.
+
+    `counts` are the ratings per item. In the prior, an item's audience is a linear function of its `prior_columns`.
+    """
     width, rank = noisy.sums.shape[1], len(noisy.mean_weight)
     weight = float(np.trace(noisy.mean_weight)) / rank
     noise = RowNoise(

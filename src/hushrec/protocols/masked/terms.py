@@ -14,7 +14,6 @@ from hushrec.errors import RemoteProtocolError
 from hushrec.messages import LARGEST_TABLE
 from hushrec.protocols.masked.encoding import FINEST_CLIP, BlockCode
 from hushrec.protocols.masked.noise import LARGEST_VARIANCE
-from hushrec.protocols.masked.plan import Block
 from hushrec.protocols.masked.price import PricedPlan
 from hushrec.protocols.masked.secagg.primitives import TERMS_LABEL, digest
 from hushrec.protocols.masked.secagg.roster import Rules
@@ -92,7 +91,11 @@ class MaskedTerms:
         for one, codes in zip(priced.plan.rounds, priced.codes, strict=True):
             yield struct.pack(">I", len(codes))
             for block, code in zip(one.blocks, codes, strict=True):
-                yield _block_bytes(block, code)
+                name = block.name.encode()
+                yield struct.pack(">I", len(name)) + name
+                yield struct.pack(f">{1 + len(block.shape)}I", len(block.shape), *block.shape)
+                yield struct.pack(">3d", block.clip, block.share, code.clip)
+                yield struct.pack(">IQQ", code.clip_units, code.norm_squared, code.share_variance)
 
 
 def _check_code(name: str, code: BlockCode, least_variance: int) -> None:
@@ -103,17 +106,3 @@ def _check_code(name: str, code: BlockCode, least_variance: int) -> None:
             f" and clip_units from 1 to {FINEST_CLIP}, got {code.share_variance}, {code.norm_squared} and"
             f" {code.clip_units}. The device does not join."
         )
-
-
-def _block_bytes(block: Block, code: BlockCode) -> bytes:
-    """Return the bytes that represent a block in the hash; name and shape are preceded by their length."""
-    name = block.name.encode()
-    return b"".join(
-        (
-            struct.pack(">I", len(name)),
-            name,
-            struct.pack(f">{1 + len(block.shape)}I", len(block.shape), *block.shape),
-            struct.pack(">3d", block.clip, block.share, code.clip),
-            struct.pack(">IQQ", code.clip_units, code.norm_squared, code.share_variance),
-        )
-    )

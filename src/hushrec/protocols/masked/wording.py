@@ -1,9 +1,39 @@
-"""Short texts about the entry `budget` of a masked run's result, for tables and figures."""
+"""The wording of the masked protocol's guarantees: units, what is not covered, and phrases for tables and figures."""
 
 from collections.abc import Mapping
 from typing import Any
 
-Budget = Mapping[str, Any]
+from hushrec.protocols.protocol import TAKING_PART
+
+UNIT = "one person's whole profile against a device that sends zeros, over the whole run"
+REPLACED_UNIT = "one rating added, removed or changed, or the whole profile replaced by another, over the whole run"
+NOT_COVERED = (
+    f"{TAKING_PART}: participation and the time of a report must not depend on the profile",
+    "a person with two devices, or in two runs: each is paid for separately",
+    "a server that runs more devices of a cohort itself than the number of corrupt devices that the noise allows for",
+    "poisoning: a hostile device can move a sum as far as all honest ones together could, and spoil an attempt",
+    "settings tuned on real data",
+)
+LEDGER_NOT_COVERED = (NOT_COVERED[0], "a person with two devices: each has a ledger of its own", *NOT_COVERED[2:])
+LEDGER_UNIT = "this person's whole profile against a device that sends zeros, over all masked runs so far"
+LEDGER_REPLACED_UNIT = (
+    "one rating added, removed or changed, or the whole profile replaced, over all masked runs so far"
+)
+SEEDED = (
+    "the sums of a simulation itself: its noise follows from the seed that the record keeps, so whoever has seed and "
+    "sums can take it out. Devices of a service draw their noise from the operating system"
+)
+EXACT_SUMS = "exact sums: without noise (epsilon = inf) only masks hide one person's table"
+UNLISTED = (
+    "which items are rated at all: {} of the catalogue are in it because somebody rated them. "
+    "Give an items file that lists every item"
+)
+GUESSED_SCALE = (
+    "the smallest and the largest rating: the scale was guessed from them. Give the scale, on the command line as "
+    "--scale MIN,MAX"
+)
+
+Budget = Mapping[str, Any]  # the entry `budget` of a run's result, from `PricedPlan.statement`
 
 
 def label(budget: Budget) -> str:
@@ -17,9 +47,10 @@ def protects(budget: Budget) -> str:
 
 
 def numbers(budget: Budget) -> list[str]:
-    """Return two phrases: ε and δ, with the ε for a replaced profile; and the ε that zero-concentrated DP gives.
+    """Return two phrases with the numbers of a budget.
 
-    The latter is larger, because it is computed without Gaussian differential privacy.
+    The first has ε, δ and the ε for a replaced profile. The second has ε as computed with zero-concentrated DP instead
+    of Gaussian differential privacy, which makes it larger.
     """
     rounds = f"{budget['rounds']} round" if budget["rounds"] == 1 else f"{budget['rounds']} rounds"
     whole = f"ε = {_epsilon(budget, 'epsilon')} (δ = {float(budget['delta']):g}, {rounds})"

@@ -1,1 +1,1 @@
-"""Model `audience` in the masked protocol: learns to rank items from one-class data, from noisy sums only."""
+"""Model `audience` in the masked protocol: ranks items for one-class data, and learns from noisy sums only."""

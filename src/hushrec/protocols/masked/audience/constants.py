@@ -1,6 +1,7 @@
 """The public constants of model `audience`, chosen once for all data sets on validation data."""
 
-# Descriptions of people: Σ columns / (h + offset) and log h − usual, whitened; K numbers of norm at most limit · √K
+# A description of a person with h items: the sum of the items' rows of `columns` / (h + PROFILE_OFFSET), and
+# log h − USUAL_LOG_PROFILE, projected to K numbers of variance 1, and scaled down to norm DESCRIPTION_LIMIT · √K
 PROFILE_OFFSET = 5.0
 USUAL_LOG_PROFILE = 4.3
 DESCRIPTION_LIMIT = 2.0
@@ -11,10 +12,8 @@ POPULARITY_SPREAD = 0.7  # factor of log-popularity in the second pass
 FEWEST_COLUMNS = 8  # of the first pass: random signs of the items replace missing taste columns
 
 # Tables that devices send
-WEIGHT_OFFSET, WEIGHT_POWER = 20.0, 0.4  # an item with n people has weight (n + 20)^(−0.4)
-COUNT_WEIGHT_POWER = (
-    0.7  # the same in count blocks: popular items, known from the first count, weigh less in the second
-)
+WEIGHT_OFFSET, WEIGHT_POWER = 20.0, 0.4  # an item that n people chose has weight (n + 20)^(−0.4) in audience blocks
+COUNT_WEIGHT_POWER = 0.7  # the same power in count blocks, so that the second count is more precise for rare items
 
 # Scores
 AUDIENCE_WEIGHT, DENSITY_WEIGHT, PREFERENCE_WEIGHT = 0.15, 0.6, 0.5  # β, γ, θ of the score in `models.audience`

@@ -19,8 +19,9 @@ from dataclasses import dataclass, field, fields, replace
 import numpy as np
 
 from hushrec.arrays import FloatArray
+from hushrec.models.audience import item_density
 from hushrec.protocols.masked.audience import constants
-from hushrec.protocols.masked.audience.plan import AUDIENCE_CLIP, COUNTS_CLIP, first_columns
+from hushrec.protocols.masked.audience.plan import AUDIENCE_CLIP, COUNTS_CLIP
 from hushrec.protocols.masked.audience.table import AudienceArrays, AudienceTable
 from hushrec.protocols.masked.encoding import DecodedSum
 from hushrec.protocols.masked.learning import Learner
@@ -47,17 +48,16 @@ class Learned(AudienceArrays):
 
     count_sums: FloatArray = field(repr=False)  # all noisy counts so far, pooled, (n_items,)
     count_variances: FloatArray = field(repr=False)  # variance of the noise in `count_sums`, (n_items,)
-    prior_columns: FloatArray = field(repr=False)  # columns that predict an item's audience, (n_items, n_columns)
+    prior_columns: FloatArray = field(repr=False)  # predictors in the regression for an item's audience, (n_items, P)
 
 
 class AudienceLearner(Learner[Learned]):
     """The `Learner` of model `audience`: estimates the popularity and the audience of each item from noisy sums."""
 
     def _start(self) -> Learned:
-        """Return the arrays before the first round: taste columns and random signs, equal counts, no audiences."""
         n_items, taste = self.item_columns.n_items, self.item_columns.taste
-        missing = first_columns(taste.shape[1]) - taste.shape[1]
-        stream = SeededRandomness(0).stream(Purpose.ITEM_SIGNS)  # public: the same in every run
+        missing = max(constants.FEWEST_COLUMNS - taste.shape[1], 0)
+        stream = SeededRandomness(0).stream(Purpose.ITEM_SIGNS)  # public: the signs are the same in every run
         signs = np.where(stream.random((n_items, missing)) < 0.5, -1.0, 1.0)
         none, nothing = np.zeros((n_items, 0)), np.zeros(0)
         return Learned(
@@ -108,10 +108,13 @@ class AudienceLearner(Learner[Learned]):
         return replace(learned, count_sums=sums, count_variances=variances, **found._asdict())
 
     def _learn_moments(self, learned: Learned, noisy: DecodedSum, survivors: int) -> Learned:
-        """Return `learned` with the parameters that describe a person in the next audience block.
+        """Return `learned` with the coefficients from which devices compute descriptions for the next audience block.
 
-        The parameters project the mean of the person's item columns and the log of the number of items onto the
-        directions of largest variance, each scaled to variance 1.
+        `noisy` is the sum of a moments block over `survivors` devices. It gives the mean and covariance of a vector of
+        W + 1 numbers per person: the shrunken mean of `columns` over the person's items, and the log of the number of
+        items, less a constant. A description is the projection of this vector, less its mean, onto the K directions of
+        largest variance, each scaled to variance 1. `asked_rows`, `asked_base` and `asked_slope` have the coefficients
+        of the description.
         """
         length = learned.columns.shape[1] + 1
         mean, covariance = moments_of(noisy, length, survivors)
@@ -143,7 +146,11 @@ class AudienceLearner(Learner[Learned]):
         return replace(found, mean_weight=weight, squared_weight=squared)
 
     def _learn_audience(self, learned: Learned, noisy: ItemSum) -> Learned:
-        """Return `learned` with the audience of each item, and the item columns for the next descriptions."""
+        """Return `learned` with the audience of each item, the mean description of the people who chose it.
+
+        The result also has new item columns (`columns`), from which devices compute the moments block of the second
+        pass, and new coordinates, densities and features of the items.
+        """
         found = audience_means(noisy, learned.counts, learned.prior_columns)
         centred = found - np.average(found, axis=0, weights=learned.counts)
         size = np.sqrt(max(float(np.mean(np.average(centred**2, axis=0, weights=learned.counts))), TINY))
@@ -166,8 +173,6 @@ class AudienceLearner(Learner[Learned]):
         The coordinates of an item consist of its audience, taste columns and popularity. The density of an
         item says how many of the items that people chose lie near its coordinates.
         """
-        from hushrec.models.audience import item_density
-
         counts = learned.counts
         parts = [
             constants.AUDIENCE_SCALE * learned.audiences,
@@ -179,7 +184,11 @@ class AudienceLearner(Learner[Learned]):
         return replace(learned, places=places, crowd=crowd, features=self._features(learned))
 
     def _features(self, learned: Learned) -> FloatArray:
-        """Return the first `MOST_FEATURES` principal components of all item columns, `(n_features, n_items)`."""
+        """Return the features of the items, `(n_features, n_items)`, from which a person's preference is computed.
+
+        They are the first `MOST_FEATURES` principal components of the items' audiences, public attributes (taste and
+        detail columns) and popularity.
+        """
         counts = learned.counts
         parts = [
             constants.AUDIENCE_FEATURE * learned.audiences,
@@ -199,5 +208,5 @@ class AudienceLearner(Learner[Learned]):
 
 
 def _unit(columns: FloatArray, counts: FloatArray) -> FloatArray:
-    """Return the columns, all divided by one number so that their variances, weighted by `counts`, add up to 1."""
+    """Return `columns` divided by one number, so that their variances over items, weighted by `counts`, add up to 1."""
     return np.asarray(columns / np.sqrt(max(float(np.trace(weighted_covariance(columns, counts))), TINY)))

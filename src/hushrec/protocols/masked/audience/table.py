@@ -16,12 +16,12 @@ class AudienceArrays:
     """The arrays that the server has learned about the items and publishes.
 
     A *description* of a person with h items is a vector of K numbers: base + slope · (log h − 4.3) + Σ p_j / (h + 5),
-    summed over these items j, and scaled down to norm 2 √K if it is longer. The audience of an item is the mean
-    description of the people who chose the item. `models.audience` has the formula for scores. The names of these
+    summed over the person's items j. It is scaled down to norm 2 √K if it is longer. The audience of an item is the
+    mean description of the people who chose the item. `models.audience` has the formula for scores. The names of these
     fields are part of the wire format.
     """
 
-    columns: FloatArray = field(repr=False)  # columns that describe an item in the next moments block, (n_items, W)
+    columns: FloatArray = field(repr=False)  # numbers about each item for the next moments block, (n_items, W)
     asked_rows: FloatArray = field(repr=False)  # p_j of the description in the next audience block, (n_items, K)
     asked_base: FloatArray = field(repr=False)  # base of that description, (K,)
     asked_slope: FloatArray = field(repr=False)  # slope of that description, (K,)
@@ -70,8 +70,8 @@ class AudienceTable(AudienceArrays):
         return len(self.weights)
 
     @property
-    def asked(self) -> Description:
-        """The parameters with which a device describes its person in the next audience block."""
+    def description(self) -> Description:
+        """The parameters of the descriptions that the next audience block adds up."""
         return Description(self.asked_rows, self.asked_base, self.asked_slope, DESCRIPTION_SHAPE)
 
 

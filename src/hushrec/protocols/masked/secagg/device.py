@@ -32,7 +32,6 @@ from hushrec.protocols.masked.secagg.primitives import (
     unseal,
 )
 from hushrec.protocols.masked.secagg.roster import (
-    LARGEST_RISK,
     PublicKeys,
     Roster,
     Rules,
@@ -117,11 +116,7 @@ def accept_roster(roster: Roster, announcement: bytes, keys: PublicKeys, rules: 
     least = max(rules.smallest, rules.quorum(len(roster)))
     if len(roster) < least:
         refuse(f"the roster must have at least {least} devices, got {len(roster)}")
-    if rules.risk(len(roster)) > LARGEST_RISK:
-        refuse(
-            f"neighbours must be so many that {rules.most_corrupt} corrupt devices of {len(roster)} cannot rebuild a"
-            f" secret, got {rules.neighbours}"
-        )
+    rules.check_risk(len(roster))
     return own
 
 
@@ -142,14 +137,14 @@ def seal_shares(
 
     A share is the value of a random polynomial at the neighbour's position plus one (see `shamir`). The encryption key
     for device i to neighbour j is HKDF(X25519(c_i, C_j), "share" ‖ R ‖ i ‖ j), with i's private and j's public channel
-    key and the roster's hash R. `own` is i, the position of this device in the roster. The message also
-    has a hash of each share, its commitment, with which the server can later check that a neighbour reveals the share
-    that it was sent. A hash does not reveal its share, a random number of 521 bits, which are too many to try.
+    key and the roster's hash R. `own` is i, the position of this device in the roster. The message also has a hash of
+    each share, its commitment, with which the server can later check that a neighbour reveals the share that it was
+    sent. A hash does not reveal its share: a random number of 521 bits cannot be guessed.
     """
     _require_genuine(roster, drawn)
     points = [position + 1 for position in drawn]
     if len(points) < rules.threshold:
-        refuse(f"neighbours of a device must be at least {rules.threshold}, got {len(points)}")
+        refuse(f"neighbours that a device has drawn must be at least {rules.threshold}, got {len(points)}")
     of_mask = split_secret(secrets.mask_private, points, rules.threshold, rng=rng)
     of_seed = split_secret(secrets.seed, points, rules.threshold, rng=rng)
     channel = load_private(secrets.channel_private)
@@ -175,7 +170,7 @@ def accept_partners(
     if own not in everybody or not everybody.issuperset(senders) or own in senders:
         refuse("partners must contain this device and all senders of its shares")
     if len(everybody) < rules.smallest:
-        refuse(f"partners must be at least {rules.smallest}, got {len(everybody)}")
+        refuse(f"partners must be at least {rules.smallest} devices, got {len(everybody)}")
     helpers = len(everybody.intersection(drawn))
     if helpers < rules.threshold:
         refuse(f"partners must include at least {rules.threshold} neighbours that this device drew, got {helpers}")
@@ -237,7 +232,7 @@ def sign_survivors(
     if own not in survivors or not pairing.partners.issuperset(survivors):
         refuse("survivors must contain this device, and only partners")
     if len(set(survivors)) < rules.smallest:
-        refuse(f"survivors must be at least {rules.smallest}, got {len(set(survivors))}")
+        refuse(f"survivors must be at least {rules.smallest} devices, got {len(set(survivors))}")
     return identity.sign(survivors_text(pairing.context, survivors, devices))
 
 
@@ -259,26 +254,18 @@ def reveal_shares(
     """
     text = survivors_text(pairing.context, survivors, len(identities))
     on_list = frozenset(survivors)
-    _require_quorum(identities, text, {who: signatures[who] for who in on_list.intersection(signatures)}, rules)
+    signed, quorum = 0, rules.quorum(len(identities))
+    for position in on_list.intersection(signatures):
+        signed += is_signed(identities[position], signatures[position], text)
+        if signed == quorum:
+            break
+    else:
+        refuse(f"at least {quorum} signatures of the survivors must be valid, got {signed}")
     return {
         sender: shares.seed_share if sender in on_list else shares.mask_share
         for sender, shares in held.items()
         if sender in pairing.partners
     }
-
-
-def _require_quorum(identities: Sequence[bytes], text: bytes, signatures: Mapping[int, bytes], rules: Rules) -> None:
-    """Raise `RemoteProtocolError` unless at least `rules.quorum` signatures of `text` are valid.
-
-    `signatures` maps the position of a signer in the roster to the signature. `identities` are the public Ed25519 keys
-    of all devices, in the order of the roster.
-    """
-    signed, quorum = 0, rules.quorum(len(identities))
-    for position, signature in signatures.items():
-        signed += is_signed(identities[position], signature, text)
-        if signed == quorum:
-            return
-    refuse(f"signatures of the survivors must be valid for at least {quorum} devices, got {signed}")
 
 
 def _share_key(channel: X25519PrivateKey, roster: Roster, own: int, other: int, sender: int) -> bytes:

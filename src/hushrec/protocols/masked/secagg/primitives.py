@@ -30,6 +30,7 @@ SIGNATURE_BYTES = 64
 TERMS_LABEL = b"hushrec masked 1 terms"
 TABLE_LABEL = b"hushrec masked 1 table"
 ANNOUNCEMENT_LABEL = b"hushrec masked 1 announcement"
+PROBE_LABEL = b"hushrec masked 1 probe"
 KEYS_LABEL = b"hushrec masked 1 keys"
 SEED_LABEL = b"hushrec masked 1 seed"
 ROSTER_LABEL = b"hushrec masked 1 roster"
@@ -60,7 +61,7 @@ def number(value: int) -> bytes:
 
 def public_half(private: bytes) -> bytes:
     """Return the X25519 public key, 32 bytes, of a private key of 32 bytes."""
-    return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
+    return load_private(private).public_key().public_bytes_raw()
 
 
 def load_private(private: bytes) -> X25519PrivateKey:

@@ -29,6 +29,7 @@ from hushrec.protocols.masked.secagg.primitives import (
 DEVICE_BYTES = 16
 KEYS_LENGTHS = (DEVICE_BYTES, KEY_BYTES, KEY_BYTES, KEY_BYTES, HASH_BYTES, SIGNATURE_BYTES)  # of `PublicKeys`
 COMPLETE = 300  # in cohorts up to this size all other devices are neighbours
+FEWEST_NEIGHBOURS = 20  # in larger cohorts; with fewer, masks might not connect all survivors
 LARGEST_RISK = 1e-9  # largest probability that corrupt devices hold enough shares of any honest device
 LARGEST_FAILURE = 1e-3  # largest probability that the smallest cohort cannot rebuild some device's secret
 
@@ -47,7 +48,7 @@ class Rules:
             raise ParameterError(f"most_corrupt must be below smallest ({self.smallest}), got {self.most_corrupt}.")
         if not self.neighbours / 2 < self.threshold <= self.neighbours:
             raise ParameterError(
-                f"threshold must be more than half of neighbours, {self.neighbours}, and at most all of them,"
+                f"threshold must be above neighbours / 2 and at most neighbours, with neighbours = {self.neighbours},"
                 f" got {self.threshold}."
             )
 
@@ -58,6 +59,27 @@ class Rules:
         It draws `neighbours` devices itself, and on average as many draw it. The limit allows for twice as many.
         """
         return 3 * self.neighbours
+
+    def check_connected(self, devices: int) -> None:
+        """Raise `RemoteProtocolError` if there are too few neighbours to connect a cohort of so many devices by masks.
+
+        In such a cohort a few devices might share masks with each other only, and the server would learn the sum of
+        their tables alone.
+        """
+        least = min(devices - 1, FEWEST_NEIGHBOURS)
+        if self.neighbours < least:
+            refuse(f"neighbours must be at least {least} in a cohort of {devices} devices, got {self.neighbours}")
+
+    def check_risk(self, devices: int) -> None:
+        """Raise `RemoteProtocolError` if `risk` is above `LARGEST_RISK` in a cohort of so many devices.
+
+        The risk is that corrupt devices can rebuild a secret of an honest device.
+        """
+        if self.risk(devices) > LARGEST_RISK:
+            refuse(
+                f"neighbours must be so many that {self.most_corrupt} corrupt devices of {devices} cannot rebuild a"
+                f" secret, got {self.neighbours}"
+            )
 
     def quorum(self, devices: int) -> int:
         """Return how many devices of a roster must sign a list of survivors: more than (devices + most_corrupt)/2.
@@ -97,29 +119,30 @@ def _log_choose(total: int, chosen: Any) -> Any:
 
 
 def choose_rules(devices: int, smallest: int, most_corrupt: int) -> Rules:
-    """Return the rules with the smallest number k ≥ 20 of neighbours, threshold ⌊k/2⌋ + 1, that meet two conditions.
+    """Return the rules with the smallest number of neighbours k ≥ `FEWEST_NEIGHBOURS` that meet two conditions.
 
-    Secrecy: the probability that corrupt devices can rebuild a secret is at most `LARGEST_RISK`. Liveness: if only
-    `smallest` devices survive and the corrupt ones among them do not help, some secret has too few shares with
-    probability at most `LARGEST_FAILURE`. In a cohort of up to `COMPLETE` devices, every device draws all others
-    instead: k = devices − 1. Raise `ParameterError` if no number meets both conditions.
+    The threshold is ⌊k/2⌋ + 1. Secrecy: the probability that corrupt devices can rebuild a secret is at most
+    `LARGEST_RISK`. Liveness: if only `smallest` devices survive and the corrupt ones among them do not help, some
+    secret has too few shares with probability at most `LARGEST_FAILURE`. In a cohort of up to `COMPLETE` devices, every
+    device draws all others instead: k = devices − 1. Raise `ParameterError` if no number meets both conditions.
     """
     if devices < 3:
         raise ParameterError(f"devices must be at least 3 for secure aggregation, got {devices}.")
     helpers = smallest - most_corrupt
     if smallest < (devices + most_corrupt) // 2 + 1:
         raise ParameterError(
-            f"smallest must be above (devices + most_corrupt)/2, so that survivors have a quorum, got {smallest} for "
-            f"{devices} devices and {most_corrupt} corrupt. Raise survivors or lower corrupt."
+            f"smallest must be above (devices + most_corrupt)/2, so that survivors have a quorum, got {smallest} for"
+            f" {devices} devices and {most_corrupt} corrupt."
+            ' Raise the option "survivors", or lower the option "corrupt".'
         )
-    for neighbours in range(devices - 1 if devices <= COMPLETE else 20, devices):
+    for neighbours in range(devices - 1 if devices <= COMPLETE else FEWEST_NEIGHBOURS, devices):
         rules = Rules(smallest, most_corrupt, neighbours, neighbours // 2 + 1)
         stuck = _drawn_marked(range(rules.threshold), devices - 1, helpers - 1, neighbours)
         if rules.risk(devices) <= LARGEST_RISK and devices * stuck <= LARGEST_FAILURE:
             return rules
     raise ParameterError(
         f"no number of neighbours is safe for {devices} devices of which only {smallest} may survive and {most_corrupt}"
-        " may be corrupt. Raise survivors or lower corrupt."
+        ' may be corrupt. Raise the option "survivors", or lower the option "corrupt".'
     )
 
 
@@ -191,7 +214,7 @@ class Roster:
 
     @property
     def identities(self) -> tuple[bytes, ...]:
-        """The public Ed25519 keys of all devices, in the order of the roster; they verify signatures of survivors."""
+        """The public Ed25519 keys of all devices, in roster order; they verify signatures of the list of survivors."""
         return tuple(entry.identity for entry in self.entries)
 
     @cached_property
@@ -207,10 +230,10 @@ class Roster:
 def without_copies(keys: Collection[PublicKeys]) -> list[PublicKeys]:
     """Return the entries without those that use a key of another entry, so that all keys in a roster are distinct.
 
-    If a device uses the identity key of another device as its mask or channel key, only that device is left out: the
-    signature of the other proves that it owns the identity key. Nothing proves who owns a mask or channel key, so all
-    devices that use the same one are left out. An honest device always stays: other devices cannot copy its mask
-    and channel keys, which are new in every attempt, and which only the server sees before the roster.
+    If a device uses the identity key of another device as its mask or channel key, only the device that does so is left
+    out: the signature of the other device proves that it owns the identity key. Nothing proves who owns a mask or
+    channel key, so all devices that use the same one are left out. An honest device always stays: other devices cannot
+    copy its mask and channel keys, which are new in every attempt, and which only the server sees before the roster.
     """
     identities = Counter(entry.identity for entry in keys)
     exchanged = Counter(key for entry in keys for key in (entry.mask_key, entry.channel_key))

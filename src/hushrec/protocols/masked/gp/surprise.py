@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hushrec.arrays import FloatArray
-from hushrec.protocols.masked.constants import CONSTANTS
 from hushrec.protocols.masked.encoding import DecodedSum
+from hushrec.protocols.masked.gp.constants import CONSTANTS
 from hushrec.protocols.masked.plan import AUDIENCE, BIAS, COUNTS, FACTORS
 from hushrec.protocols.masked.sums import TINY, deviation_of
 
 if TYPE_CHECKING:
-    from hushrec.protocols.masked.server import GpLearner
+    from hushrec.protocols.masked.gp.server import GpLearner
 
 SLACK = 4.0  # allowed factor above the expected squared norm, except for noise
 DEVIATIONS = 6.0  # allowed standard deviations of the noise

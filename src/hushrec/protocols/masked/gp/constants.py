@@ -12,9 +12,9 @@ class Constants:
 
     centre: float = 3.5  # the predicted rating before the first round
     noise: float = 0.8  # residual variance of a rating, given taste and item
-    taste_variance: float = 0.09  # initial variance of a person's taste for one column
+    taste_variance: float = 0.09  # initial variance of a person's taste for one item column
     level_variance: float = 0.25  # initial variance of a person's bias
-    column_spread: float = 0.3  # standard deviation of audience and factor columns; log-popularity is multiplied by it
+    column_spread: float = 0.3  # root mean square of audience and factor columns; also multiplies log-popularity
     factor_variance: float = 0.1  # initial variance of a person's taste for a factor column
     weight_offset: float = 20.0  # an item with n ratings has weight (n + 20)^(−¼) in item blocks
     weight_power: float = 0.25

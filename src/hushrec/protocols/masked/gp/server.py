@@ -19,10 +19,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from hushrec.arrays import FloatArray
+from hushrec.models import gp
 from hushrec.models.linear import multiply
-from hushrec.protocols.masked import gp_surprise
-from hushrec.protocols.masked.constants import CONSTANTS
 from hushrec.protocols.masked.encoding import DecodedSum
+from hushrec.protocols.masked.gp import surprise as sum_surprise
+from hushrec.protocols.masked.gp.constants import CONSTANTS
+from hushrec.protocols.masked.gp.table import PublicTable
 from hushrec.protocols.masked.learning import Learner
 from hushrec.protocols.masked.plan import AUDIENCE, BIAS, COUNTS, FACTORS, MOMENTS, PRIOR, curvature_of
 from hushrec.protocols.masked.posteriors import (
@@ -46,7 +48,6 @@ from hushrec.protocols.masked.sums import (
     symmetric,
     unit_weights,
 )
-from hushrec.protocols.masked.table import PublicTable
 
 SMALLEST_SIZE = 1e-4  # lower bound on the root mean square of a learned column, for scaling
 ATTRIBUTES_FLOOR, PROFILE_FLOOR = 0.02, 0.05  # lower bounds on the variances of a description's two parts
@@ -79,7 +80,6 @@ class GpLearner(Learner[Learned]):
     """The `Learner` of model `gp`: estimates item effects, item columns and the prior of tastes from noisy sums."""
 
     def _start(self) -> Learned:
-        """Return the arrays before the first round: the public attributes as columns, and all effects 0."""
         items, taste = self.item_columns.n_items, self.item_columns.taste
         length = taste.shape[1] + 3
         variances = np.full(length, CONSTANTS.taste_variance)
@@ -119,11 +119,9 @@ class GpLearner(Learner[Learned]):
         )
 
     def _factor_count(self) -> int:
-        """Return the number of taste directions in the factor block of the next round; 0 without such a block."""
-        if self.round_number >= len(self.plan.rounds):
-            return 0
-        widths = [block.shape[1] for block in self.plan.rounds[self.round_number].blocks if block.name == FACTORS]
-        return widths[0] - 1 if widths else 0
+        """Return the number of taste directions in the factor block of the next round; 0 if it has no such block."""
+        blocks = (block for one in self.plan.rounds[self.round_number :][:1] for block in one.blocks)
+        return next((block.shape[1] - 1 for block in blocks if block.name == FACTORS), 0)
 
     def _learn(self, sums: Mapping[str, DecodedSum], survivors: int) -> Learned:
         share = survivors / self.devices
@@ -134,11 +132,10 @@ class GpLearner(Learner[Learned]):
             learned = self._learn_moments(learned, sums[MOMENTS], survivors)
         if PRIOR in sums:  # for the columns that devices had in this round, before new columns are added
             learned = self._learn_prior(learned, sums[PRIOR], survivors)
-        audience = self._audience(learned, self.item_sum(AUDIENCE, sums, share)) if AUDIENCE in sums else None
         if BIAS in sums:
             learned = self._learn_bias(learned, self.item_sum(BIAS, sums, share))
-        if audience is not None:
-            learned = self._add_audience(learned, audience)
+        if AUDIENCE in sums:
+            learned = self._learn_audience(learned, self.item_sum(AUDIENCE, sums, share))
         if FACTORS in sums:
             learned = self._learn_factors(learned, self.item_sum(FACTORS, sums, share))
         return learned
@@ -150,17 +147,16 @@ class GpLearner(Learner[Learned]):
 
         `noisy` is the sum of counts over the fraction `share` of all devices.
         """
-        everywhere = np.ones(self.item_columns.n_items)
-        found = popularity_of(*count_sum(noisy, share, everywhere), self.item_columns)
+        found = popularity_of(*count_sum(noisy, share, self.item_weights(COUNTS)), self.item_columns)
         columns = learned.columns.copy()
         columns[:, -2] = CONSTANTS.column_spread * (found.log_counts - found.log_counts.mean())
         return replace(learned, columns=columns, **found._asdict())
 
     def _learn_moments(self, learned: Learned, noisy: DecodedSum, survivors: int) -> Learned:
-        """Return `learned` with the map that whitens descriptions of people, for the audience block.
+        """Return `learned` with the mean and the map with which devices whiten descriptions for the audience block.
 
-        A person's description has the mean of each attribute over the items that the person rated, and the logarithm
-        of the number of these items. The map takes the first principal components of the means, and the logarithm, and
+        A description has the shrunken mean of each taste column over the person's items, and the logarithm of the
+        number of these items. The map takes the first principal components of these means, and the logarithm, and
         scales each to variance 1. `noisy` is the sum of a moments block over `survivors` devices.
         """
         width = len(learned.description_centre)
@@ -176,7 +172,7 @@ class GpLearner(Learner[Learned]):
     # Items -----------------------------------------------------------------------------------------------------
 
     def surprise(self, sums: Mapping[str, DecodedSum], survivors: int) -> float:
-        return gp_surprise.surprise(self, sums, survivors)
+        return sum_surprise.surprise(self, sums, survivors)
 
     def item_weights(self, name: str) -> FloatArray:
         counts = self.learned.counts
@@ -187,15 +183,18 @@ class GpLearner(Learner[Learned]):
         return unit_weights(weights / rare, counts)
 
     def item_sum(self, name: str, sums: Mapping[str, DecodedSum], share: float) -> ItemSum:
-        """Return the sum of the item block called `name`, scaled up from the fraction `share` of all devices."""
+        """Return the sum of the item block called `name`, and the effect of clipping on it, for all devices.
+
+        `sums` are over the fraction `share` of all devices, from which the result is scaled up.
+        """
         weights, counts = self.item_weights(name), self.learned.counts
         return item_sum(self.block(name), sums[name], sums[curvature_of(name)], weights, counts, share)
 
     def _learn_bias(self, learned: Learned, noisy: ItemSum) -> Learned:
         """Return `learned` with new estimates of the item effects, from the sums of residuals in a bias block.
 
-        The sum of item j is about c̄ n_j times the error of its current effect, where n_j is its number of ratings and
-        c̄ the mean factor of clipping.
+        The sum of item j is about c̄ n_j times the error of the item's current effect. Here n_j is the number of
+        ratings of the item, and c̄ the mean factor by which clipping scales residuals.
         """
         weight, squared = noisy.mean_weight[0, 0], noisy.squared_weight[0, 0]
         ratings = learned.counts * weight
@@ -239,8 +238,6 @@ class GpLearner(Learner[Learned]):
 
         Such public ratings, for example of critics, cost no budget.
         """
-        from hushrec.models import gp  # compiled: imported where it is used
-
         public, table = self.item_columns.public, self.table()
         assert public is not None
         left = np.empty(len(public.items))
@@ -254,18 +251,16 @@ class GpLearner(Learner[Learned]):
         sums = np.bincount(public.items, left, minlength=len(table.offsets))
         return self.learned.effects + sums / np.maximum(counts, 1), CONSTANTS.noise / np.maximum(counts, TINY)
 
-    def _audience(self, learned: Learned, noisy: ItemSum) -> FloatArray:
-        """Return the audience of each item, the mean description of its raters, as columns of mean 0 and variance 1."""
+    def _learn_audience(self, learned: Learned, noisy: ItemSum) -> Learned:
+        """Return `learned` with the audience of each item, the mean description of its raters, as new item columns.
+
+        Audiences are scaled to mean 0 and variance 1 over all ratings. They also become `prior_columns`, on which later
+        estimates of effects and factors are regressed.
+        """
         counts = learned.counts
         found = audience_means(noisy, counts, learned.prior_columns)
         found = found - np.average(found, axis=0, weights=counts)
-        return np.asarray(found / np.maximum(_sizes(found, counts), SMALLEST_SIZE))
-
-    def _add_audience(self, learned: Learned, audience: FloatArray) -> Learned:
-        """Return `learned` with the audiences as new item columns, and as new `prior_columns`.
-
-        Later estimates of effects and factors are thus regressed on the audiences as well.
-        """
+        audience = found / np.maximum(_sizes(found, counts), SMALLEST_SIZE)
         wider = replace(learned, prior_columns=np.concatenate([learned.prior_columns, audience], axis=1))
         return self._append(wider, CONSTANTS.column_spread * audience, CONSTANTS.taste_variance)
 
@@ -309,7 +304,7 @@ class GpLearner(Learner[Learned]):
     # Tastes ----------------------------------------------------------------------------------------------------
 
     def _learn_prior(self, learned: Learned, noisy: DecodedSum, survivors: int) -> Learned:
-        """Return `learned` with the mean and covariance of the prior of tastes updated by one `prior_step`.
+        """Return `learned` with a new mean and covariance of the prior of tastes: one EM step (`prior_step`).
 
         `noisy` is the sum of a prior block over `survivors` devices.
         """
