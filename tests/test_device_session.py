@@ -247,6 +247,31 @@ def test_a_device_that_is_closed_meanwhile_ends_a_request_as_if_it_was_told_to(t
             driver.run(joining.ask_offer())
 
 
+def test_closing_a_device_waits_until_another_thread_has_left_the_store(tmp_path: Path) -> None:
+    """SQLite crashes if its connection is closed in the middle of a query; the other thread ends with `Stopped`."""
+    with live_server(tmp_path) as live, ThreadPoolExecutor(2) as pool, new_device(tmp_path / "device") as device:
+        device.join(live.url)
+        inside, leave = threading.Event(), threading.Event()
+
+        def stopped() -> bool:  # called while the step may use the store
+            inside.set()
+            assert leave.wait(PATIENCE)
+            return False
+
+        stepping = pool.submit(device.step, stopped=stopped)
+        assert inside.wait(PATIENCE)
+        closing = pool.submit(device.close)
+        try:
+            with pytest.raises(TimeoutError):
+                closing.result(timeout=0.2)
+            assert device._store.ratings()
+        finally:
+            leave.set()
+        closing.result(timeout=PATIENCE)
+        with pytest.raises(Stopped):
+            stepping.result(timeout=PATIENCE)
+
+
 class Waits(threading.Event):
     """Says stop after some waits, each of which is noted and takes no time."""
 

@@ -150,10 +150,14 @@ class Device:
         self.close()
 
     def close(self) -> None:
-        """Close the store and the connection; leaving a `with` block does the same."""
+        """Close the store and the connection; leaving a `with` block does the same.
+
+        A request of another thread ends at once, and its job with `transport.Stopped`.
+        """
         if self._http is not None:
             self._http.close()
-        self._store.close()
+        with self._lock:  # SQLite crashes if it is closed while another thread uses it
+            self._store.close()
 
     # Ratings and titles ----------------------------------------------------------------------------------------
 

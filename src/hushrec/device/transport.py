@@ -101,11 +101,14 @@ class BlockingDriver:
         self._lock = lock or contextlib.nullcontext()
 
     def run(self, job: Job, *, stopped: Callable[[], bool] = lambda: False) -> Any:
-        """Run a job and return its result; raise `Stopped` if `stopped` returns true between two requests."""
+        """Run a job and return its result.
+
+        Raise `Stopped` if `stopped` returns true between two requests, or if the device is closed.
+        """
         reply: Reply | None = None
         while True:
             with self._lock:
-                if stopped():
+                if stopped() or self.http.is_closed:
                     job.close()
                     raise Stopped
                 try:
