@@ -18,12 +18,12 @@ demo: $(CORE)
 	$(BIN)/hushrec demo
 
 test: $(TEST)
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -p no:cacheprovider
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 -p no:cacheprovider
 
 # Branch coverage; complete for what guards a person's ratings.
 coverage: export COVERAGE_FILE := $(VENV)/coverage
 coverage: $(TEST)
-	$(BIN)/python -m pytest -n 2 -p no:cacheprovider --cov --cov-report=
+	$(BIN)/python -m pytest -n 2 --max-worker-restart 0 -p no:cacheprovider --cov --cov-report=
 	$(BIN)/coverage report
 	$(BIN)/coverage report --fail-under=100 --include='*/budget/*,*/mechanisms/*,*/client.py,*/messages.py,*/randomness.py,*/server.py,*/masked/secagg/*,*/masked/*_round.py'
 

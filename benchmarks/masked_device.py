@@ -41,7 +41,7 @@ from hushrec.models.item_columns import item_columns
 from hushrec.protocols.masked.messages import Partners, Quorum, Survivors, announce
 from hushrec.protocols.masked.protocol import Masked
 from hushrec.protocols.masked.secagg import device as steps
-from hushrec.protocols.masked.secagg.roster import Roster, Rules, bitmap, partners_digest, survivors_text
+from hushrec.protocols.masked.secagg.roster import Roster, Rules, bitmap, masks_text, partners_digest, survivors_text
 from hushrec.protocols.masked.server_side import PHASES
 from hushrec.protocols.masked.table import published_digest
 from hushrec.randomness import SystemStream
@@ -112,7 +112,7 @@ class Peers:
         elif phase == "shares":
             self.messages["table"] = self.partners()
         elif phase == "table":
-            self.messages["consent"] = Survivors(bitmap(range(len(self.entries)), len(self.entries)))
+            self.messages["consent"] = self.survivors()
         elif phase == "consent":
             self.messages["unmask"] = self.quorum()
 
@@ -134,6 +134,14 @@ class Peers:
             secrets = self.members[self.entries[sender].device][2]
             sealed.append(steps.seal_shares(secrets, self.roster, sender, [own], alone, rng=SystemStream())[own].sealed)
         return Partners(bitmap(range(count), count), np.array(senders), tuple(sealed))
+
+    def survivors(self) -> Survivors:
+        """Everybody's table arrived, with a signature."""
+        assert self.roster is not None
+        count, senders = len(self.entries), self.messages["table"].senders
+        text = masks_text(partners_digest(self.roster, range(count)))
+        signatures = tuple(self.members[self.entries[n].device][1].sign(text) for n in senders)
+        return Survivors(bitmap(range(count), count), senders, signatures)
 
     def quorum(self) -> Quorum:
         """The signatures of as many survivors as are needed, all of other devices."""

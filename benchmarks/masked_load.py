@@ -16,6 +16,7 @@ import resource
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,11 @@ from service_load import CONFIG as SDCF_CONFIG
 from service_load import Load, Sender, enrolled, flush_milliseconds, gradient_senders, read_offer
 
 from hushrec import wire
-from hushrec.messages import Address, Envelope
+from hushrec.messages import Envelope
 from hushrec.protocols.masked.messages import COMMITMENTS_BYTES, SEALED_BYTES, Announcement, MaskedTable, SealedShares
 from hushrec.protocols.masked.secagg.device import draw_secrets, make_keys
-from hushrec.protocols.masked.secagg.roster import device_name
+from hushrec.protocols.masked.secagg.roster import PublicKeys, device_name, masks_text, partners_digest
+from hushrec.protocols.masked.terms import MaskedTerms
 from hushrec.randomness import SystemStream
 from hushrec.signing import DeviceKey
 
@@ -59,25 +61,26 @@ class TableSender(Sender):
     def __init__(self, number: int) -> None:
         super().__init__(DeviceKey.generate())
         self._rng = np.random.default_rng(number)
+        self._identity = Ed25519PrivateKey.from_private_bytes(self.key.to_bytes())
 
-    def message(self, address: Address, announcement: Announcement, devices: int, place: int, size: int) -> Any:
-        """Return what this device says in a phase."""
-        if address.phase == "keys":
-            identity = Ed25519PrivateKey.from_private_bytes(self.key.to_bytes())
-            return make_keys(draw_secrets(rng=SystemStream()), announcement.digest, device_name(self.name), identity)
-        if address.phase == "shares":
-            others = np.delete(np.arange(devices), place)
-            sealed, commitments = self._rng.bytes(SEALED_BYTES), self._rng.bytes(COMMITMENTS_BYTES)
-            return SealedShares(others, (sealed,) * len(others), (commitments,) * len(others))
-        return MaskedTable(self._rng.integers(0, 2**32, size, dtype=np.uint32))
+    def keys(self, announcement: Announcement) -> PublicKeys:
+        return make_keys(draw_secrets(rng=SystemStream()), announcement.digest, device_name(self.name), self._identity)
+
+    def shares(self, others: np.ndarray) -> SealedShares:
+        sealed, commitments = self._rng.bytes(SEALED_BYTES), self._rng.bytes(COMMITMENTS_BYTES)
+        return SealedShares(others, (sealed,) * len(others), (commitments,) * len(others))
+
+    def table(self, size: int, context: bytes) -> MaskedTable:
+        numbers = self._rng.integers(0, 2**32, size, dtype=np.uint32)
+        return MaskedTable(numbers, self._identity.sign(masks_text(context)))
 
 
 class TableLoad(Load):
     """Attempt after attempt of the first round: two phases of preparation, and one that is timed."""
 
-    def __init__(self, *where: Any, size: int, admin: str) -> None:
+    def __init__(self, *where: Any, terms: MaskedTerms, admin: str) -> None:
         super().__init__(*where)
-        self._size, self._admin = size, admin
+        self._terms, self._admin = terms, admin
         self.senders.sort(key=lambda sender: sender.name)  # as in the roster
 
     async def ask(self) -> Envelope:
@@ -92,13 +95,27 @@ class TableLoad(Load):
 
     async def turn(self) -> float:
         """Return the seconds that the tables of all devices took."""
-        asked = await self.ask()
-        announcement, address = asked.message, asked.address
+        count, neighbours = len(self.senders), self._terms.rules.neighbours
         for phase in ("keys", "shares", "table"):
-            address = Address(address.round_number, address.attempt, phase)
-            while (await self.ask()).address != address:
+            while (asked := await self.ask()).address.phase != phase:
                 await asyncio.sleep(0.02)
-            requests = [self._request(address, announcement, place) for place in range(len(self.senders))]
+            messages: list[Any]
+            if phase == "keys":
+                messages = [sender.keys(asked.message) for sender in self._devices()]
+            elif phase == "shares":
+                roster, ring = asked.message, np.arange(count)
+                others = [np.sort(np.roll(ring, -place)[1 : neighbours + 1]) for place in range(count)]
+                messages = [sender.shares(drawn) for sender, drawn in zip(self._devices(), others, strict=True)]
+            else:
+                context, size = partners_digest(roster, range(count)), self._terms.table_size(1)
+                messages = [sender.table(size, context) for sender in self._devices()]
+            requests = [
+                sender.request(
+                    "POST", "/v1/reports", wire.encode(Envelope.to(self.run_id, asked.address, message)), self.run_id
+                )
+                for sender, message in zip(self._devices(), messages, strict=True)
+            ]
+            del messages
             self.latencies.clear()
             started = time.perf_counter()
             statuses = await asyncio.gather(*(self.send(request) for request in requests))
@@ -108,12 +125,10 @@ class TableLoad(Load):
         self._close_phase()
         return seconds
 
-    def _request(self, address: Address, announcement: Announcement, place: int) -> bytes:
-        sender = self.senders[place]
-        assert isinstance(sender, TableSender)
-        message = sender.message(address, announcement, len(self.senders), place, self._size)
-        body = wire.encode(Envelope.to(self.run_id, address, message))
-        return sender.request("POST", "/v1/reports", body, self.run_id)
+    def _devices(self) -> Iterator[TableSender]:
+        for sender in self.senders:
+            assert isinstance(sender, TableSender)
+            yield sender
 
     def _close_phase(self) -> None:
         """End the attempt: nobody has consented."""
@@ -129,7 +144,7 @@ async def measure(options: argparse.Namespace, place: Path, pids: dict[str, int]
     offer = read_offer(masked_port)
     senders: list[Sender] = [TableSender(number) for number in range(options.devices)]
     admin = (place / "masked" / "admin-token").read_text()
-    tables = TableLoad(masked_port, None, senders, offer.run_id, size=offer.terms.table_size(1), admin=admin)
+    tables = TableLoad(masked_port, None, senders, offer.run_id, terms=offer.terms, admin=admin)
     for load in (gradients, tables):
         await load.connect(options.connections)
         await enrolled(load)
@@ -172,7 +187,7 @@ def described(load: Load, seconds: float, used: float) -> dict[str, float]:
 def main() -> None:
     """Start both servers, load them, print and keep the record."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--devices", type=int, default=300)
+    parser.add_argument("--devices", type=int, default=3000)
     parser.add_argument("--turns", type=int, default=6)
     parser.add_argument("--connections", type=int, default=64)
     parser.add_argument("--port", type=int, default=8475)

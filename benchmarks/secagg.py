@@ -82,13 +82,15 @@ def device_round(options: argparse.Namespace, world: Any) -> dict[str, float]:
     table = encode(code, options.columns, clock)
     with clock.step("masks"):
         steps.mask_table(secrets[own], fresh, own, pairing, table)
+        steps.sign_masks(identities[own], pairing)
     survivors = list(range(len(fresh)))
     text = survivors_text(pairing.context, survivors, len(fresh))
     signatures = {n: identities[n].sign(text) for n in survivors[: rules.quorum(len(fresh))]}
+    known, masked_for = fresh.identities, {n: steps.sign_masks(identities[n], pairing) for n in senders}
     with clock.step("consent"):
-        steps.sign_survivors(identities[own], len(fresh), own, pairing, survivors, rules)
+        steps.sign_survivors(identities[own], known, own, pairing, survivors, held, masked_for, rules)
     with clock.step("quorum and unmask"):
-        revealed = steps.reveal_shares(held, fresh.identities, pairing, survivors, signatures, rules)
+        revealed = steps.reveal_shares(held, known, pairing, survivors, signatures, rules)
     assert len(revealed) == len(inbox)
     return clock.spent | {"masks shared": len(pairing.neighbours)}
 

@@ -88,6 +88,7 @@ def masked_messages() -> dict[str, Any]:
     sent = [one for one in found["sealed"] if one["sender"] == 0]
     received = [one for one in found["sealed"] if one["recipient"] == 0]
     revealed = [one for one in found["revealed"] if one["helper"] == 0]
+    masked_for = tuple(raw(entry["masks_signature"]) for entry in found["devices"])
     signatures = tuple(raw(signature) for signature in found["survivors_signatures"])
     of_round = {
         "masked announcement": Announcement(**announced),
@@ -100,8 +101,8 @@ def masked_messages() -> dict[str, Any]:
         "masked partners": Partners(
             b"\xf0", _positions(received, "sender"), tuple(raw(one["sealed"]) for one in received)
         ),
-        "masked table": MaskedTable(np.array(found["devices"][0]["table"], dtype=np.uint32)),
-        "masked survivors": Survivors(b"\xe0"),
+        "masked table": MaskedTable(np.array(found["devices"][0]["table"], dtype=np.uint32), masked_for[0]),
+        "masked survivors": Survivors(b"\xe0", np.array([1, 2]), masked_for[1:3]),
         "masked consent": Consent(signatures[0]),
         "masked quorum": Quorum(np.array(found["survivors"]), signatures),
         "masked unmasking": Unmasking(_positions(revealed, "owner"), tuple(raw(one["share"]) for one in revealed)),

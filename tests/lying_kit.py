@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from masked_kit import PHASES, joined, report
 from service_kit import RUN_ID
@@ -14,7 +15,7 @@ from service_kit import RUN_ID
 from hushrec import Device, wire
 from hushrec.messages import Address, Envelope, Offer, Receipt
 from hushrec.protocols.masked.messages import Announcement, Partners, Quorum, Survivors, announce
-from hushrec.protocols.masked.secagg.roster import Roster, partners_digest, survivors_text
+from hushrec.protocols.masked.secagg.roster import Roster, bitmap, masks_text, partners_digest, survivors_text
 from hushrec.protocols.masked.terms import MaskedTerms
 
 DEVICES, SMALLEST = 5, 4
@@ -57,6 +58,12 @@ class Honest:
         """Everybody's signature of this list of survivors."""
         text = survivors_text(partners_digest(self.roster, range(DEVICES)), survivors, DEVICES)
         return {position: self.identities[position].sign(text) for position in survivors}
+
+    def survivors(self, shown: list[int], signatures: dict[int, bytes] | None = None) -> Survivors:
+        """This list of survivors, with the signatures that came with their tables, or with others."""
+        context = partners_digest(self.roster, range(DEVICES))
+        given = {n: self.identities[n].sign(masks_text(context)) for n in shown if n != self.own} | (signatures or {})
+        return Survivors(bitmap(shown, DEVICES), np.array(sorted(given)), tuple(given[n] for n in sorted(given)))
 
 
 def record_round(folder: Path) -> Honest:

@@ -1,5 +1,6 @@
 """A cohort that runs one attempt of secure aggregation in memory, with drop-outs after any step."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,6 +20,7 @@ from hushrec.protocols.masked.secagg.device import (
     open_shares,
     reveal_shares,
     seal_shares,
+    sign_masks,
     sign_survivors,
 )
 from hushrec.protocols.masked.secagg.roster import PublicKeys, Roster, Rules, make_roster
@@ -66,6 +68,7 @@ class Cohort:
         self.gone: set[int] = set()
         self.roster: Roster | None = None
         self.tables: dict[int, np.ndarray] = {}
+        self.masked_for: dict[int, bytes] = {}  # the signatures that go with the tables
         self.signatures: dict[int, bytes] = {}
         self.revealed: dict[int, dict[int, bytes]] = {}
 
@@ -99,13 +102,18 @@ class Cohort:
         """TABLE."""
         for party in self.alive("table"):
             self.tables[party.own] = mask_table(party.secrets, self.roster, party.own, party.pairing, party.table)
+            self.masked_for[party.own] = sign_masks(party.identity, party.pairing)
 
     def consent(self) -> None:
         """SURVIVORS and CONSENT."""
         for party in self.alive("consent"):
-            self.signatures[party.own] = sign_survivors(
-                party.identity, len(self.roster), party.own, party.pairing, self.survivors, self.rules
-            )
+            self.signatures[party.own] = self.sign(party, self.survivors)
+
+    def sign(self, party: Party, survivors: Collection[int], pairing: Pairing | None = None) -> bytes:
+        """CONSENT of one device to a list of survivors."""
+        pairing = pairing or party.pairing
+        given = party.identity, self.roster.identities, party.own, pairing, survivors, party.held, self.masked_for
+        return sign_survivors(*given, self.rules)
 
     def unmask(self) -> None:
         """UNMASK."""

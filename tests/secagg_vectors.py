@@ -67,8 +67,12 @@ def attempt() -> dict[str, Any]:
     held = {n: steps.open_shares(secrets[n], roster, n, inboxes[n]) for n in range(DEVICES)}
     tables = [steps.mask_table(secrets[n], roster, n, pairings[n], own_tables[n]) for n in range(DEVICES)]
     survivors = [0, 1, 2]
-    signatures = {n: steps.sign_survivors(identities[n], DEVICES, n, pairings[n], survivors, RULES) for n in survivors}
     known = roster.identities
+    masked_for = {n: steps.sign_masks(identities[n], pairings[n]) for n in range(DEVICES)}
+    signatures = {
+        n: steps.sign_survivors(identities[n], known, n, pairings[n], survivors, held[n], masked_for, RULES)
+        for n in survivors
+    }
     revealed = {n: steps.reveal_shares(held[n], known, pairings[n], survivors, signatures, RULES) for n in survivors}
     total = tables[0] + tables[1] + tables[2]
     context = pairings[0].context
@@ -106,6 +110,7 @@ def attempt() -> dict[str, Any]:
                 "self_key": derive(secrets[n].seed, SELF_LABEL, context, n).hex(),
                 "unmasked_table": own_tables[n].tolist(),
                 "table": tables[n].tolist(),
+                "masks_signature": masked_for[n].hex(),
             }
             for n in range(DEVICES)
         ],

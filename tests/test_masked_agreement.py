@@ -103,7 +103,7 @@ def test_a_cohort_that_disagrees_is_discarded_where_there_are_three(cohorts: int
             return made
         more = np.zeros(len(made.numbers), dtype=np.int64)
         more[3] = 8 * side.terms.priced.codes[0][0].clip_units
-        return MaskedTable(made.numbers + more.astype(np.uint32))
+        return replace(made, numbers=made.numbers + more.astype(np.uint32))
 
     engine.clients[4].report = report  # type: ignore[method-assign]
     engine.run_round()

@@ -118,14 +118,14 @@ def test_sums_of_tables_stand_for_the_tables() -> None:
             found = server.side.addend(server.address, name, message)
             if found is None:
                 return close()
-            names, total = grouped.setdefault(found[0], ([], np.zeros_like(found[1])))
-            names.append(name)
-            total += found[1]
+            kept, total = grouped.setdefault(found.cohort, ({}, np.zeros_like(found.integers)))
+            kept[name] = found.kept
+            total += found.integers
         cohort = server.side.attempt.cohorts[0]
         one, other = (next(iter(group.asked)) for group in server.side.attempt.cohorts[:2])
-        for devices, size in (([one], 3), ([one, other], len(total)), ([one, one], len(total))):
+        for devices, size in (([one], 3), ([one, other], len(total))):
             with pytest.raises(LocalProtocolError, match=r"devices|shape"):
-                cohort.receive_sum(devices, np.zeros(size, dtype=np.uint32))
+                cohort.receive_sum(dict.fromkeys(devices, bytes(64)), np.zeros(size, dtype=np.uint32))
         return close([], list(grouped.values()))
 
     server.close_phase = close_with_sums  # type: ignore[method-assign]

@@ -71,7 +71,7 @@ def wrong_unmasking(sent: Any) -> Any:
 
 def huge_table(sent: Any) -> Any:
     """Integers that no honest device sends."""
-    return MaskedTable(sent.numbers + np.uint32(2**30)) if isinstance(sent, MaskedTable) else sent
+    return replace(sent, numbers=sent.numbers + np.uint32(2**30)) if isinstance(sent, MaskedTable) else sent
 
 
 def attempts_of(engine: ReferenceEngine) -> int:

@@ -27,9 +27,10 @@ from hushrec.messages import Address, Public
 from hushrec.models.predictor import Arrays
 from hushrec.protocols.masked.device_round import Idle
 from hushrec.protocols.masked.device_state import attempt_in
-from hushrec.protocols.masked.messages import Announcement, Partners, Quorum, Survivors
-from hushrec.protocols.masked.secagg.device import draw_secrets, make_keys
-from hushrec.protocols.masked.secagg.roster import PublicKeys, Roster, bitmap, device_name
+from hushrec.protocols.masked.messages import Announcement, Partners, Quorum
+from hushrec.protocols.masked.secagg.device import draw_secrets, make_keys, pair_key
+from hushrec.protocols.masked.secagg.primitives import SELF_LABEL, Keystream, derive, load_private
+from hushrec.protocols.masked.secagg.roster import PublicKeys, Roster, bitmap, device_name, masks_text, partners_digest
 from hushrec.protocols.masked.server_round import Phase
 from hushrec.protocols.masked.table import published_digest
 from hushrec.protocols.masked.terms import MaskedTerms
@@ -134,6 +135,11 @@ def partners(honest: Honest, shown: list[int], senders: list[int] | None = None)
     sealed = dict(zip(map(int, true.senders), true.sealed, strict=True))
     chosen = [one for one in shown if one != honest.own] if senders is None else senders
     return Partners(bitmap(shown, DEVICES), np.array(chosen), tuple(sealed.get(one, bytes(148)) for one in chosen))
+
+
+def masked_for(honest: Honest, position: int, partners: list[int]) -> bytes:
+    """The signature of a device with this list of partners."""
+    return honest.identities[position].sign(masks_text(partners_digest(honest.roster, partners)))
 
 
 def quorum(signatures: dict[int, bytes]) -> Quorum:
@@ -256,29 +262,43 @@ LIES: dict[str, tuple[str, str, Lie]] = {  # what it is → store before this ph
         lambda h: Told(dataclasses.replace(h.messages["table"], partners=b"\xff")),
     ),
     "survivors before any table": (
-        "table", "in order", lambda h: Told(Survivors(bitmap(everybody(), DEVICES))),
+        "table", "in order", lambda h: Told(h.survivors(everybody())),
     ),
     "survivors in the envelope of tables": (
-        "table", "message must be", lambda h: Told(Survivors(bitmap(everybody(), DEVICES)), Address(1, 1, "table")),
+        "table", "message must be", lambda h: Told(h.survivors(everybody()), Address(1, 1, "table")),
     ),
     # Survivors: whose tables arrived.
     "survivors below n_min": (
         "consent", f"at least {SMALLEST}",
-        lambda h: Told(Survivors(bitmap([h.own, *h.others[: SMALLEST - 2]], DEVICES))),
+        lambda h: Told(h.survivors([h.own, *h.others[: SMALLEST - 2]])),
     ),
     "a lie that this device dropped out": (
-        "consent", "this device", lambda h: Told(Survivors(bitmap(h.others, DEVICES))),
+        "consent", "this device", lambda h: Told(h.survivors(h.others)),
     ),
     "survivors of the wrong length": (
-        "consent", "bitmap", lambda h: Told(Survivors(b"\xf8\x00")),
+        "consent", "bitmap", lambda h: Told(dataclasses.replace(h.messages["consent"], survivors=b"\xf8\x00")),
+    ),
+    "a survivor that has signed another list of partners": (
+        "consent", "list of partners",
+        lambda h: Told(h.survivors(everybody(), {h.others[0]: masked_for(h, h.others[0], h.others[1:])})),
+    ),
+    "a survivor that another one has signed for": (
+        "consent", "list of partners",
+        lambda h: Told(h.survivors(everybody(), {h.others[0]: masked_for(h, h.others[1], everybody())})),
+    ),
+    "a survivor without a signature": (
+        "consent", "list of partners",
+        lambda h: Told(
+            dataclasses.replace(h.survivors(h.others[1:]), survivors=bitmap(everybody(), DEVICES)),
+        ),
     ),
     "a second list of survivors": (
         "unmask", "in order",
-        lambda h: Told(Survivors(bitmap([h.own, *h.others[:-1]], DEVICES))),
+        lambda h: Told(h.survivors([h.own, *h.others[:-1]])),
     ),
     "a second list in the envelope of a quorum": (
         "unmask", "message must be",
-        lambda h: Told(Survivors(bitmap([h.own, *h.others[:-1]], DEVICES)), Address(1, 1, "unmask")),
+        lambda h: Told(h.survivors([h.own, *h.others[:-1]]), Address(1, 1, "unmask")),
     ),
     # A quorum: who signed.
     "a quorum of too few": (
@@ -307,7 +327,7 @@ LIES: dict[str, tuple[str, str, Lie]] = {  # what it is → store before this ph
     ),
     "asking for the other shares with another list": (
         "after", "in order",
-        lambda h: Told(Survivors(bitmap([h.own, *h.others[:-1]], DEVICES))),
+        lambda h: Told(h.survivors([h.own, *h.others[:-1]])),
     ),
 }  # fmt: skip
 
@@ -427,13 +447,13 @@ def test_a_helper_reveals_one_share_of_each_device_whatever_it_is_told(honest: H
     shutil.copytree(honest.folder / "consent", tmp_path / "device")
     gone = honest.others[0]
     survivors = [position for position in everybody() if position != gone]
-    told = Told(Survivors(bitmap(survivors, DEVICES)))
+    told = Told(honest.survivors(survivors))
     with connected(tmp_path / "device", told) as device:
         held = attempt_in(device._session.store.private_state()).held
         assert device.step() == "reported"
         told.message = quorum(honest.consents(survivors))
         assert device.step() == "reported"
-        told.message = Survivors(bitmap(everybody(), DEVICES))
+        told.message = honest.survivors(everybody())
         with pytest.raises(RemoteProtocolError, match="in order"):
             device.step()
         _, unmasking = told.left
@@ -446,38 +466,60 @@ def test_a_helper_reveals_one_share_of_each_device_whatever_it_is_told(honest: H
 
 
 class TwoRosters(Attempt):
-    """A server that shows one device a roster without the last one, and takes whatever comes."""
+    """A server that shows device 0 a roster without the last one, and takes whatever comes.
+
+    It says of device 0 that it survived (`with_victim`), or that it dropped out.
+    """
+
+    with_victim: bool
 
     def play_lie(self) -> None:
-        """Every phase with everybody, up to the sum."""
+        """Every phase up to the sum; the server keeps what device 0 sends."""
         self.play(Phase.SHARES)
+        self.secrets = [person.round.state.secrets for person in self.people]
         server, victim = self.server, self.people[0]
         honest = server._roster
-        smaller = Roster(honest.announcement, honest.entries[:-1])
+        self.shown = Roster(honest.announcement, honest.entries[:-1])
         for person in self.people:
-            shown = smaller if person is victim else server.question(person.name)
+            shown = self.shown if person is victim else server.question(person.name)
             server._reports[person.name] = person.report(shown)
         server.close()
-        for person in self.people:
-            question = server.question(person.name)
-            if person is victim:
-                senders = range(1, 9)
-                inbox = server._inbox[0]
-                question = Partners(bitmap(range(9), 9), np.array(senders), tuple(inbox[one] for one in senders))
-            server.receive(person.name, person.report(question))
-        server.close()
         for person in self.people[1:]:
             server.receive(person.name, person.report(server.question(person.name)))
-        server.close()
-        for person in self.people[1:]:
-            server.receive(person.name, person.report(server.question(person.name)))
-        server.close()
+        senders, inbox = range(1, 9), server._inbox[0]
+        partners = Partners(bitmap(range(9), 9), np.array(senders), tuple(inbox[one] for one in senders))
+        self.sent = victim.report(partners)
+        with pytest.raises(RemoteProtocolError, match="list of partners"):
+            server.check(victim.name, self.sent)
+
+        if self.with_victim:
+            server._total += self.sent.numbers
+            server._reports[victim.name] = self.sent.signature
+        for _ in ("consent", "unmask"):
+            server.close()
+            for person in self.people[1:]:
+                server.receive(person.name, person.report(server.question(person.name)))
 
 
-def test_two_rosters_for_different_devices_give_no_sum() -> None:
-    """Nobody can open the shares of the device that saw another roster: its table stays masked, and the sum with it."""
+@pytest.mark.parametrize("with_victim", [True, False])
+def test_two_rosters_for_different_devices_give_no_table(with_victim: bool) -> None:
+    """Nobody can open the shares of the device that saw another roster, whether it is said to survive or not.
+
+    Even with all pair masks of its table, the self mask is left, and the table is random.
+    """
     attempt = TwoRosters()
+    attempt.with_victim = with_victim
+    attempt.play_lie()
+    assert not any(0 in unmasking.owners for unmasking in attempt.server._reports.values())
     with pytest.raises(AttemptFailed, match="shares"):
-        attempt.play_lie()
+        attempt.server.close()
     assert attempt.server.sum is None
-    assert len(attempt.people[0].table)  # its table left, under masks that nobody else knows
+    victim = attempt.people[0]
+    own, pairing = victim.round.state.own, victim.round.state.pairing
+    left, keystream = attempt.sent.numbers.copy(), Keystream(len(attempt.sent.numbers))
+    for other in pairing.neighbours:
+        private = load_private(attempt.secrets[other].mask_private)
+        keystream.subtract(left, pair_key(private, attempt.shown, pairing.context, other, own))
+    assert not np.any(left == victim.table)
+    keystream.subtract(left, derive(attempt.secrets[0].seed, SELF_LABEL, pairing.context, own))
+    np.testing.assert_array_equal(left, victim.table)  # what the server lacks is the seed alone

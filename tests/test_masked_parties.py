@@ -401,7 +401,7 @@ def make_hostile(engine: ReferenceEngine, user: int) -> None:
 
     def report(address: Address, message: Any) -> Any:
         made = honest(address, message)
-        return MaskedTable(made.numbers + np.uint32(2**30)) if isinstance(made, MaskedTable) else made
+        return replace(made, numbers=made.numbers + np.uint32(2**30)) if isinstance(made, MaskedTable) else made
 
     engine.clients[user].report = report  # type: ignore[method-assign]
 

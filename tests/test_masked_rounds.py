@@ -480,9 +480,10 @@ def test_a_device_signs_one_list_of_survivors_and_reveals_for_that_one() -> None
     """A second list is out of turn; consents of others to another list are no quorum."""
     attempt = Attempt().play(Phase.CONSENT)
     person, server = attempt.people[0], attempt.server
+    question = server.question(person.name)
     with pytest.raises(RemoteProtocolError, match="at least 7"):
-        person.report(Survivors(bitmap(range(6), 10)))
-    person.report(Survivors(bitmap(range(9), 10)))  # the server lies: device 9 dropped out
+        person.report(dataclasses.replace(question, survivors=bitmap(range(6), 10)))
+    person.report(dataclasses.replace(question, survivors=bitmap(range(9), 10)))  # the server lies: 9 dropped out
     with pytest.raises(RemoteProtocolError, match="message must be"):
         person.report(server.question(person.name))
     for other in attempt.people[1:]:
@@ -513,7 +514,9 @@ def test_a_hostile_device_is_refused_by_the_server() -> None:
             server.receive(first.name, cut)
     attempt = Attempt().play(Phase.TABLE)
     with pytest.raises(RemoteProtocolError, match="9 integers"):
-        attempt.server.receive(first.name, MaskedTable(np.zeros(8, dtype=np.uint32)))
+        attempt.server.receive(first.name, MaskedTable(np.zeros(8, dtype=np.uint32), bytes(64)))
+    with pytest.raises(RemoteProtocolError, match="list of partners"):
+        attempt.server.receive(first.name, MaskedTable(np.zeros(9, dtype=np.uint32), bytes(64)))
     attempt.play(Phase.CONSENT)
     with pytest.raises(RemoteProtocolError, match="signature"):
         attempt.server.receive(first.name, Consent(bytes(64)))

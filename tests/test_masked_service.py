@@ -323,7 +323,7 @@ def test_a_hostile_device_is_refused_and_the_others_go_on(tmp_path: Path) -> Non
         ):
             assert hostile.report(wire.encode(Envelope.to(RUN_ID, place, message))).status_code == status
         report(live, devices, "shares")
-        short = MaskedTable(np.zeros(3, dtype=np.uint32))
+        short = MaskedTable(np.zeros(3, dtype=np.uint32), bytes(64))
         body = wire.encode(Envelope.to(RUN_ID, Address(1, 1, "table"), short))
         wait_for_phase(live, Address(1, 1, "table"))
         assert hostile.report(body).status_code == 422

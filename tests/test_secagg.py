@@ -19,11 +19,12 @@ from hushrec.protocols.masked.secagg.device import (
     draw_neighbours,
     mask_table,
     open_shares,
+    pair_key,
     reveal_shares,
     seal_shares,
     sign_survivors,
 )
-from hushrec.protocols.masked.secagg.primitives import commitment
+from hushrec.protocols.masked.secagg.primitives import SELF_LABEL, Keystream, commitment, derive, load_private
 from hushrec.protocols.masked.secagg.roster import (
     PublicKeys,
     Roster,
@@ -325,16 +326,92 @@ def test_different_lists_of_partners_give_noise_not_sums() -> None:
     victim.pairing = accept_partners(cohort.roster, 0, victim.drawn, shown, shown - {0}, COMPLETE)
     cohort.send_tables()
     honest = [party for party in cohort.parties if party.own != 0]
-    signatures = {
-        party.own: sign_survivors(party.identity, 10, party.own, party.pairing, cohort.survivors, COMPLETE)
-        for party in honest
-    }
+    for party in honest:  # they refuse the victim's table, and take part in nothing that has it
+        with pytest.raises(RemoteProtocolError, match="list of partners"):
+            cohort.sign(party, cohort.survivors)
+    others = [party.own for party in honest]
+    signatures = {party.own: cohort.sign(party, others) for party in honest}
     for party in honest:
         cohort.revealed[party.own] = reveal_shares(
-            party.held, cohort.roster.identities, party.pairing, cohort.survivors, signatures, COMPLETE
+            party.held, cohort.roster.identities, party.pairing, others, signatures, COMPLETE
         )
-    found = cohort.recover()
-    assert np.count_nonzero(found == cohort.plain_sum()) <= 1  # of 50 numbers, by chance 2⁻³² each
+    shares = {own + 1: given[0] for own, given in cohort.revealed.items()}
+    threshold = dict(list(shares.items())[: COMPLETE.threshold])
+    assert join_shares(threshold) == victim.secrets.mask_private  # it counts as dropped out: its seed stays secret
+
+
+FEW_NEIGHBOURS = Rules(smallest=48, most_corrupt=4, neighbours=21, threshold=11)
+
+
+class SplitPartners:
+    """A server that shows one device a list of partners without half of those that hold its shares.
+
+    It runs c_max devices itself. It then says that the other half dropped out, to get their mask keys, and that the
+    victim survived, to get its seed: then no mask of the victim's table is left.
+    """
+
+    def __init__(self) -> None:
+        self.cohort = Cohort(60, FEW_NEIGHBOURS)
+        self.cohort.enrol()
+        self.cohort.share()
+        self.at = {party.own: party for party in self.cohort.parties}
+        self.corrupt = set(range(56, 60))
+        self.victim = next(p for own, p in self.at.items() if own < 56 and self.corrupt.intersection(p.drawn))
+        threshold, drawn = FEW_NEIGHBOURS.threshold, set(self.victim.drawn)
+        honest, own = sorted(drawn - self.corrupt), drawn & self.corrupt
+        self.left_out = honest[threshold - len(own) :]  # of the victim's list of partners
+        self.dropped = set(honest[: threshold - len(own)])  # of the list of survivors
+        shown = set(self.at).difference(self.left_out)
+        self.victim.pairing = accept_partners(self.cohort.roster, self.victim.own, drawn, shown, [], FEW_NEIGHBOURS)
+        self.cohort.send_tables()
+        self.survivors = set(self.at) - self.dropped
+        self.signatures: dict[int, bytes] = {}
+
+    def ask(self, *, honest_check: bool) -> dict[int, dict[int, bytes]]:
+        """What devices reveal: those that sign the list of survivors, once a quorum has signed it."""
+        for own in self.survivors - {self.victim.own}:
+            party = self.at[own]
+            checked = party.held if honest_check and own not in self.corrupt else ()
+            given = party.identity, self.cohort.roster.identities, own, party.pairing, self.survivors, checked
+            with suppress(RemoteProtocolError):
+                self.signatures[own] = sign_survivors(*given, self.cohort.masked_for, FEW_NEIGHBOURS)
+        told = self.survivors, self.signatures, FEW_NEIGHBOURS
+        identities = self.cohort.roster.identities
+        found = {own: self.at[own] for own in self.signatures}
+        return {own: reveal_shares(p.held, identities, p.pairing, *told) for own, p in found.items()}
+
+    def seed_shares(self, revealed: dict[int, dict[int, bytes]]) -> dict[int, bytes]:
+        """The shares of the victim's seed that the server has then."""
+        return {own + 1: given[self.victim.own] for own, given in revealed.items() if self.victim.own in given}
+
+
+def test_a_device_with_another_list_of_partners_is_not_unmasked() -> None:
+    """Those that hold its shares do not sign a list of survivors with it: c_max corrupt devices have too few shares."""
+    attack = SplitPartners()
+    assert len(attack.survivors) >= FEW_NEIGHBOURS.smallest
+    revealed = attack.ask(honest_check=True)
+    assert len(attack.signatures) >= FEW_NEIGHBOURS.quorum(60)  # of those that hold no share of the victim
+    assert attack.signatures.keys().isdisjoint(set(attack.victim.drawn) - attack.corrupt)
+    assert len(attack.seed_shares(revealed)) <= len(attack.corrupt) < FEW_NEIGHBOURS.threshold
+
+
+def test_without_that_check_the_table_of_such_a_device_would_be_read() -> None:
+    """The attack above is right: with the seed, and the keys of those that "dropped out", no mask is left."""
+    attack = SplitPartners()
+    revealed = attack.ask(honest_check=False)
+    seed = join_shares(dict(list(attack.seed_shares(revealed).items())[: FEW_NEIGHBOURS.threshold]))
+    assert seed == attack.victim.secrets.seed
+    own, pairing, keystream = attack.victim.own, attack.victim.pairing, Keystream(50)
+    table = attack.cohort.tables[own].copy()
+    keystream.subtract(table, derive(seed, SELF_LABEL, pairing.context, own))
+    for other in pairing.neighbours:
+        private = attack.at[other].secrets.mask_private
+        if other not in attack.corrupt:
+            shares = {one + 1: given[other] for one, given in revealed.items() if other in given}
+            assert join_shares(dict(list(shares.items())[: FEW_NEIGHBOURS.threshold])) == private
+        key = pair_key(load_private(private), attack.cohort.roster, pairing.context, other, own)
+        (keystream.subtract if own < other else keystream.add)(table, key)
+    np.testing.assert_array_equal(table, attack.victim.table)
 
 
 def test_a_different_roster_or_announcement_is_another_context(finished: Cohort) -> None:
@@ -476,7 +553,7 @@ def test_a_hostile_list_of_survivors_is_not_signed(finished: Cohort) -> None:
         ([party.own] * 9, party.pairing),
     ]:
         with pytest.raises(RemoteProtocolError, match="survivors"):
-            sign_survivors(party.identity, 10, party.own, pairing, survivors, COMPLETE)
+            finished.sign(party, survivors, pairing)
 
 
 def test_nothing_is_revealed_without_a_quorum(finished: Cohort) -> None:

@@ -111,6 +111,8 @@ def test_the_written_attempt_follows_from_its_secrets() -> None:
         seed = bytes.fromhex(entry["seed"])
         assert hashlib.sha256(b"hushrec masked 1 seed" + seed).hexdigest() == entry["seed_hash"]
         assert hkdf(seed, b"hushrec masked 1 self" + context + label).hex() == entry["self_key"]
+        identity = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(entry["identity_private"]))
+        assert identity.sign(b"hushrec masked 1 masks" + context).hex() == entry["masks_signature"]
     for one in VECTORS["sealed"]:
         sender = devices[one["sender"]]
         for name, secret, raw in zip(SHARES, ("mask_private", "seed"), sender["coefficients"], strict=True):

@@ -24,7 +24,7 @@ from test_service_faults import Clock
 from hushrec import wire
 from hushrec.errors import ConsentNeeded, RemoteProtocolError
 from hushrec.messages import Enrolment
-from hushrec.protocols.masked.messages import Survivors
+from hushrec.protocols.masked.messages import Consent
 from hushrec.service.registry import Device
 from hushrec.service.rounds import Rounds
 from hushrec.service.settings import RoundSettings, Settings
@@ -201,8 +201,8 @@ def test_no_device_gets_the_message_of_another_whose_memory_is_used_again(tmp_pa
     async def scenario(stage: Stage) -> None:
         await stage.join(2)
         await stage.advance()
-        first = stage.rounds._encoded(Survivors(bytes(1)))
-        later = [Survivors(bytes([1])) for _ in range(1000)]
+        first = stage.rounds._encoded(Consent(bytes(64)))
+        later = [Consent(bytes([1] * 64)) for _ in range(1000)]
         assert first not in map(stage.rounds._encoded, later)
 
     played(tmp_path, scenario)

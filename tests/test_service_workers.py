@@ -43,6 +43,7 @@ from hushrec import wire
 from hushrec.arrays import unpack_arrays
 from hushrec.messages import Address, Enrolment, Envelope, Receipt
 from hushrec.protocols.masked.messages import MaskedTable
+from hushrec.protocols.parties import Addend
 from hushrec.server import Stage
 from hushrec.service import schema
 from hushrec.service.partial_sums import read_given
@@ -211,16 +212,17 @@ def test_each_worker_adds_up_the_tables_that_it_takes(database: str) -> None:
     first.at_once(lambda connection: connection.execute(schema.run.update().values(round=1, attempt=1, phase="table")))
     row = {"public_key": b"", "state": "active", "first_round": 1, "last_round": 0, "last_nonce": 0}
     address, rng = Address(1, 1, "table"), np.random.default_rng(0)
-    tables = {f"device-{n}": MaskedTable(rng.integers(2**32, size=9, dtype=np.uint32)) for n in range(6)}
+    tables = {
+        f"device-{n}": MaskedTable(rng.integers(2**32, size=9, dtype=np.uint32), bytes([n]) * 64) for n in range(6)
+    }
     for name in tables:
         first.at_once(lambda connection, name=name: connection.execute(schema.devices.insert().values(id=name, **row)))  # type: ignore[misc]
 
     async def store(storage: Storage, names: list[str]) -> None:
         for name in names:
             body = wire.encode(Envelope.to("ab" * 16, address, tables[name]))
-            await storage.store(
-                NewReport(address, 2, name, 1, body, sha256(body).digest(), addend=(0, tables[name].numbers))
-            )
+            addend = Addend(0, tables[name].numbers, tables[name].signature)
+            await storage.store(NewReport(address, 2, name, 1, body, sha256(body).digest(), addend=addend))
 
     names = list(tables)
     asyncio.run(store(first, names[:2]))
@@ -228,7 +230,10 @@ def test_each_worker_adds_up_the_tables_that_it_takes(database: str) -> None:
     asyncio.run(store(first, names[5:]))
     asyncio.run(store(second, names[5:]))  # sent again, to the other: it counts once
     _, sums = first.at_once(lambda connection: read_given(connection, address))
-    assert sorted(len(devices) for devices, _ in sums) == [3, 3]
+    assert sorted(len(kept) for kept, _ in sums) == [3, 3]
+    assert {name: kept[name] for kept, _ in sums for name in kept} == {
+        name: table.signature for name, table in tables.items()
+    }
     total = sum((table.numbers for table in tables.values()), np.zeros(9, dtype=np.uint32))
     assert np.array_equal(sum((part for _, part in sums), np.zeros(9, dtype=np.uint32)), total)
     gone = schema.reports.delete().where(schema.reports.c.device == names[0])
@@ -239,7 +244,7 @@ def test_each_worker_adds_up_the_tables_that_it_takes(database: str) -> None:
         return sums, list(reports)
 
     sums, others = first.at_once(read)
-    assert [sorted(devices) for devices, _ in sums] == [names[2:5]]
+    assert [sorted(kept) for kept, _ in sums] == [names[2:5]]
     assert [name for name, _ in others] == [names[1], names[5]]
     assert np.array_equal(others[0][1].numbers, tables[names[1]].numbers)
     first.close()

@@ -169,19 +169,21 @@ class Server:
         self._inbox = {name: message for name, message in self._inbox.items() if name != sender}
 
     def close_phase(
-        self, reports: Iterable[tuple[Name, Any]] | None = None, sums: Iterable[tuple[Collection[Name], WordArray]] = ()
+        self,
+        reports: Iterable[tuple[Name, Any]] | None = None,
+        sums: Iterable[tuple[Mapping[Name, bytes], WordArray]] = (),
     ) -> None:
         """Close the open phase with `reports`, by default those passed to `receive`. Step S7 of docs/data-flow.md.
 
         `reports` must be sorted by the devices' names. If the protocol needs only the sum of some reports
-        (`ServerSide.addend`), `sums` holds pairs (names of devices, sum of their reports), and `reports` holds the
-        reports of all other devices.
+        (`ServerSide.addend`), `sums` holds pairs (`Addend.kept` by the name of the device, sum of their integers), and
+        `reports` holds the reports of all other devices.
         """
         self._next_stage(Event.CLOSE_PHASE)
         if reports is None:
             reports = sorted(self._reports.items(), key=lambda entry: _order(entry[0]))
-        for senders, total in sums:
-            self.side.take_sum(self.address, senders, total)
+        for kept, total in sums:
+            self.side.take_sum(self.address, kept, total)
         outcome = self.side.close(self.address, _checked_order(reports))
         if isinstance(outcome, RoundOver):
             self.stage, self._inbox, self._reports = self._next_stage(Event.END_ROUND), {}, {}

@@ -173,6 +173,15 @@ class DeviceSide(ABC):
 # The server ------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, eq=False)
+class Addend:
+    """A report of which the server needs only the sum of its integers over a cohort, and a few bytes of its own."""
+
+    cohort: int  # number of the cohort
+    integers: WordArray = field(repr=False)
+    kept: bytes = field(repr=False)  # the bytes that the server needs besides the sum
+
+
 @dataclass(frozen=True)
 class RoundOver:
     """The result of `ServerSide.close` when the round has ended and the public table is updated."""
@@ -309,16 +318,19 @@ class ServerSide(ABC):
         """
         return None
 
-    def addend(self, address: Address, sender: Name, message: Any) -> tuple[int, WordArray] | None:
-        """Return the report's cohort number and integers if the server needs only sums over cohorts, else None.
+    def addend(self, address: Address, sender: Name, message: Any) -> Addend | None:
+        """Return the report as an `Addend` if the server needs only sums of integers over cohorts, else None.
 
         The caller may then add up the integers of all reports of a cohort modulo 2³², and pass the total to `take_sum`
         instead of passing the reports to `close`.
         """
         return None
 
-    def take_sum(self, address: Address, senders: Collection[Name], total: WordArray) -> None:
-        """Accept the sum of the integers that `addend` returned for these senders; must be called before `close`."""
+    def take_sum(self, address: Address, kept: Mapping[Name, bytes], total: WordArray) -> None:
+        """Accept the sum of some reports' integers; must be called before `close`.
+
+        `kept` has `Addend.kept` of each of these reports by its sender.
+        """
         raise LocalProtocolError("take_sum must not be called: this protocol needs every report, not only their sum.")
 
     @abstractmethod

@@ -6,9 +6,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from hushrec.arrays import WordArray
 from hushrec.errors import HushrecError, StorageError
 from hushrec.messages import Address, Envelope, LastReport
+from hushrec.protocols.parties import Addend
 from hushrec.service.problems import Refusal
 from hushrec.service.schema import ACTIVE, devices, is_shared, reports, run
 from hushrec.wire import decode
@@ -51,7 +51,7 @@ class NewReport:
     body: bytes = field(repr=False)
     digest: bytes = field(repr=False)  # SHA-256 of the body
     seen: float | None = None  # wall-clock time of the request
-    addend: tuple[int, WordArray] | None = field(default=None, repr=False)  # cohort number; integers to add to its sum
+    addend: Addend | None = field(default=None, repr=False)
 
     @property
     def place(self) -> LastReport:

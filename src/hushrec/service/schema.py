@@ -107,7 +107,7 @@ parts = sa.Table(  # partial sums of a phase's reports, per worker; empty betwee
     sa.Column("phase", sa.Text, primary_key=True),
     sa.Column("number", sa.Integer, primary_key=True),  # which sum: a phase may have several
     sa.Column("worker", sa.Text, primary_key=True),
-    sa.Column("devices", sa.LargeBinary, nullable=False),  # ids of the devices whose reports are in the sum
+    sa.Column("devices", sa.LargeBinary, nullable=False),  # for each report in the sum: device id and `Addend.kept`
     sa.Column("total", sa.LargeBinary, nullable=False),  # the sum modulo 2³², little-endian uint32
 )
 

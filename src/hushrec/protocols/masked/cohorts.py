@@ -115,9 +115,12 @@ class Attempt:
     def number_of(self, device: bytes) -> int:
         return self.cohorts.index(self._cohort_of(device))
 
-    def receive_sum(self, devices: Sequence[bytes], total: Table) -> None:
-        """Add the sum of these devices' tables to the sum of their cohort; all must be in the same cohort."""
-        self._cohort_of(devices[0]).receive_sum(devices, total)
+    def receive_sum(self, signatures: Mapping[bytes, bytes], total: Table) -> None:
+        """Add the sum of some devices' tables to the sum of their cohort; all must be in the same cohort.
+
+        `signatures` has the signature of each table by the name of its device.
+        """
+        self._cohort_of(next(iter(signatures))).receive_sum(signatures, total)
 
     def close(self, reports: Iterable[tuple[bytes, Any]]) -> None:
         """Close the current phase with these reports; raise `AttemptFailed` if every cohort fails.

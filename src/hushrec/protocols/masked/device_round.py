@@ -206,13 +206,21 @@ class DeviceRound:
         if table.shape != (size,):
             raise LocalProtocolError(f"make_table must return a table of shape ({size},), got {table.shape}.")
         masked = secagg.mask_table(state.secrets, roster, own, pairing, table)
-        return Sent(state.announcement, roster.identities, own, pairing, held), MaskedTable(masked)
+        reply = MaskedTable(masked, secagg.sign_masks(self._identity, pairing))
+        return Sent(state.announcement, roster.identities, own, pairing, held), reply
 
     def _consent(self, state: Sent, message: Survivors) -> tuple[State, Any]:
-        devices = len(state.identities)
-        survivors = positions_in(message.survivors, devices)
+        survivors = positions_in(message.survivors, len(state.identities))
+        signatures = dict(zip(map(int, message.owners), message.signatures, strict=True))
         signature = secagg.sign_survivors(
-            self._identity, devices, state.own, state.pairing, survivors, self._terms.rules
+            self._identity,
+            state.identities,
+            state.own,
+            state.pairing,
+            survivors,
+            state.held,
+            signatures,
+            self._terms.rules,
         )
         return Consented(state, survivors), Consent(signature)
 

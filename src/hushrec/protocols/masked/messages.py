@@ -147,17 +147,34 @@ class Partners:
 @crosses("masked.table", largest=LARGEST_TABLE)
 @dataclass(frozen=True, eq=False)
 class MaskedTable:
-    """A device's table of integers with noise and masks; without the other tables it looks uniformly random."""
+    """A device's table of integers with noise and masks; without the other tables it looks uniformly random.
+
+    `signature` says for which list of partners the device has computed the masks.
+    """
 
     numbers: Annotated[npt.NDArray[np.uint32], Row] = field(repr=False)
+    signature: bytes = field(repr=False)
+
+    def __post_init__(self) -> None:
+        _check_lengths("signature", (self.signature,), SIGNATURE_BYTES)
 
 
-@crosses("masked.survivors", largest=MOST_DEVICES // 4)
-@dataclass(frozen=True)
+@crosses("masked.survivors", largest=80 * MOST_DEVICES)
+@dataclass(frozen=True, eq=False)
 class Survivors:
-    """The list of devices whose tables have arrived, which each of these devices is asked to sign."""
+    """The list of devices whose tables have arrived, which each of these devices is asked to sign.
+
+    For every survivor that gave shares to the recipient of this message (`owners`), it has the signature that came with
+    the survivor's table.
+    """
 
     survivors: bytes  # bitmap
+    owners: Annotated[IntArray, Row]  # positions in the roster
+    signatures: tuple[bytes, ...] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        _check_positions("owners", self.owners, len(self.signatures))
+        _check_lengths("signatures", self.signatures, SIGNATURE_BYTES)
 
 
 @crosses("masked.consent", largest=1_000)

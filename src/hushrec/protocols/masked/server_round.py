@@ -36,6 +36,7 @@ from hushrec.protocols.masked.secagg.roster import (
     Roster,
     bitmap,
     make_roster,
+    masks_text,
     partners_digest,
     survivors_text,
     without_copies,
@@ -82,13 +83,14 @@ class ServerRound:
         self.stayed: frozenset[bytes] = frozenset()  # devices that reported when KEYS, SHARES or TABLE closed
         self.sum: Table | None = None  # sum of the survivors' tables, once SUMMED
         self.culprits: frozenset[bytes] = frozenset()  # names of devices that are known to have broken the protocol
-        self._reports: dict[bytes, Any] = {}  # of the current phase, by name; None for a table, which is added up
+        self._reports: dict[bytes, Any] = {}  # of the current phase, by name; for a table, only its signature
         self._total = np.zeros(terms.table_size(announcement.round_number), dtype=np.uint32)
         self._roster = Roster(announcement.digest, ())
         self._positions: dict[bytes, int] = {}  # in the roster, by name
         self._drawn: dict[int, dict[int, bytes]] = {}  # sender of shares → recipient → commitments
         self._inbox: dict[int, dict[int, bytes]] = {}  # recipient → sender → sealed
-        self._arrived: Collection[int] = ()  # positions of the survivors, ascending
+        self._masks_text = b""  # the bytes that devices sign with their tables
+        self._arrived: dict[int, bytes] = {}  # position of each survivor, ascending → signature of its table
         self._signed_text = b""  # the bytes that survivors sign to consent
         self._quorum: Quorum | None = None  # the signatures, from phase UNMASK on
 
@@ -120,7 +122,12 @@ class ServerRound:
             inbox = self._inbox.get(self._positions[device], {})
             return Partners(bitmap(self._drawn, len(self._roster)), _positions(inbox), tuple(inbox.values()))
         if self.phase is Phase.CONSENT:
-            return Survivors(bitmap(self._arrived, len(self._roster)))
+            own = [n for n in self._inbox.get(self._positions[device], {}) if n in self._arrived]
+            return Survivors(
+                bitmap(self._arrived, len(self._roster)),
+                np.array(own, dtype=np.int64),
+                tuple(self._arrived[owner] for owner in own),
+            )
         return self._quorum
 
     def check(self, device: bytes, message: Any) -> None:
@@ -141,12 +148,9 @@ class ServerRound:
         elif self.phase is Phase.TABLE:
             if message.numbers.shape != self._total.shape:
                 raise RemoteProtocolError(f"table must have {len(self._total)} integers, got {len(message.numbers)}.")
+            self._check_signature(device, message.signature, self._masks_text, "partners")
         elif self.phase is Phase.CONSENT:
-            identity = self._roster.entries[self._positions[device]].identity
-            if not is_signed(identity, message.signature, self._signed_text):
-                raise RemoteProtocolError(
-                    "signature must be the device's valid signature of the list of survivors.", status_hint=401
-                )
+            self._check_signature(device, message.signature, self._signed_text, "survivors")
         elif not self._inbox.get(self._positions[device], {}).keys() >= set(map(int, message.owners)):
             raise RemoteProtocolError("owners of revealed shares must be devices that sent shares to this device.")
 
@@ -155,29 +159,30 @@ class ServerRound:
         self.check(device, message)
         if self.phase is Phase.TABLE:
             self._total += message.numbers
-            message = None
+            message = message.signature
         self._reports[device] = message
 
-    def receive_sum(self, devices: Collection[bytes], total: Table) -> None:
-        """Add the sum of these devices' tables, modulo 2³², instead of receiving each table.
+    def receive_sum(self, signatures: Mapping[bytes, bytes], total: Table) -> None:
+        """Add the sum of some devices' tables, modulo 2³², instead of receiving each table.
 
-        The caller must have checked each table with `check`.
+        `signatures` has the signature of each table by the name of its device. The caller must have checked each table
+        with `check`.
         """
         if self.phase is not Phase.TABLE or total.shape != self._total.shape:
             raise LocalProtocolError(
                 f"a sum must come in phase table and have shape {self._total.shape}, got phase {self.phase.value} and"
                 f" shape {total.shape}."
             )
-        senders = frozenset(devices)
+        senders = frozenset(signatures)
         if not senders <= self.asked:
             raise LocalProtocolError(
                 "a sum must contain only tables that the server asked for, but it contains the tables of"
                 f" {len(senders - self.asked)} devices that were not asked."
             )
-        if len(senders) < len(devices) or senders & self._reports.keys():
-            raise LocalProtocolError("devices of a sum must be distinct, and must not have reported before.")
+        if senders & self._reports.keys():
+            raise LocalProtocolError("devices of a sum must not have reported before.")
         self._total += total
-        self._reports |= dict.fromkeys(senders)
+        self._reports |= signatures
 
     def close(self) -> None:
         """Close the current phase and enter the next; raise `AttemptFailed` if the attempt cannot continue.
@@ -230,8 +235,9 @@ class ServerRound:
                 self._drawn[sender] = dict(zip(map(int, report.recipients), report.commitments, strict=True))
                 for recipient, sealed in zip(self._drawn[sender], report.sealed, strict=True):
                     self._inbox.setdefault(recipient, {})[sender] = sealed
+            self._masks_text = masks_text(partners_digest(self._roster, self._drawn))
         elif self.phase is Phase.TABLE:
-            self._arrived, self.survivors = tuple(reports), self.reported
+            self._arrived, self.survivors = reports, self.reported
             context = partners_digest(self._roster, self._drawn)
             self._signed_text = survivors_text(context, self._arrived, len(self._roster))
         elif self.phase is Phase.CONSENT:
@@ -241,6 +247,13 @@ class ServerRound:
                 sender: dict(zip(map(int, one.owners), one.shares, strict=True)) for sender, one in reports.items()
             }
             self.sum = recover_sum(self._roster, rules, self._drawn, self._arrived, self._total, unmasked)
+
+    def _check_signature(self, device: bytes, signature: bytes, text: bytes, what: str) -> None:
+        identity = self._roster.entries[self._positions[device]].identity
+        if not is_signed(identity, signature, text):
+            raise RemoteProtocolError(
+                f"signature must be the device's valid signature of the list of {what}.", status_hint=401
+            )
 
     def _check_keys(self, device: bytes, keys: PublicKeys) -> None:
         if keys.device != device:

@@ -6,7 +6,7 @@ cohort, the round needs another attempt, which may be a probe.
 """
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
@@ -37,7 +37,7 @@ from hushrec.protocols.masked.server_round import EXPECTED, Phase, ServerRound
 from hushrec.protocols.masked.suspicion import Search, Suspicion
 from hushrec.protocols.masked.table import published_digest
 from hushrec.protocols.masked.terms import MaskedTerms
-from hushrec.protocols.parties import Inbox, Name, NextAttempt, RoundOver, ServerSide, State
+from hushrec.protocols.parties import Addend, Inbox, Name, NextAttempt, RoundOver, ServerSide, State
 from hushrec.randomness import Purpose, Randomness
 
 MANY_ATTEMPTS = 4  # attempts of one round from which the operator is warned
@@ -224,13 +224,14 @@ class MaskedServer(ServerSide):
     def signer_of(self, message: Any) -> bytes | None:
         return message.identity if isinstance(message, PublicKeys) else None
 
-    def addend(self, address: Address, sender: Name, message: Any) -> tuple[int, WordArray] | None:
+    def addend(self, address: Address, sender: Name, message: Any) -> Addend | None:
         if not isinstance(message, MaskedTable):
             return None
-        return self._open_attempt.number_of(device_name(sender)), message.numbers
+        return Addend(self._open_attempt.number_of(device_name(sender)), message.numbers, message.signature)
 
-    def take_sum(self, address: Address, senders: Collection[Name], total: WordArray) -> None:
-        self._open_attempt.receive_sum([device_name(sender) for sender in senders], total)
+    def take_sum(self, address: Address, kept: Mapping[Name, bytes], total: WordArray) -> None:
+        signatures = {device_name(sender): signature for sender, signature in kept.items()}
+        self._open_attempt.receive_sum(signatures, total)
 
     def close(self, address: Address, reports: Iterable[tuple[Name, Any]]) -> Inbox | RoundOver | NextAttempt:
         attempt = self._open_attempt

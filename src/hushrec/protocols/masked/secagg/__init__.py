@@ -11,8 +11,9 @@ who knows the key k can compute::
             draw_neighbours, seal_shares  SHARES     Shamir shares of s and b, encrypted to these k neighbours only
     server                                PARTNERS   the list P of devices that sent shares; the shares for each device
     device  accept_partners, open_shares,            every mask depends on Q = SHA-256(R ‖ P)
-            mask_table                    TABLE      table + PRG(b) ± PRG(s_i S_j) for each neighbour j, modulo 2³²
-    server                                SURVIVORS  the list of devices whose tables arrived
+            mask_table, sign_masks        TABLE      table + PRG(b) ± PRG(s_i S_j) for each neighbour j, modulo 2³²,
+                                                     and a signature of Q
+    server                                SURVIVORS  the list of devices whose tables arrived, and signatures of Q
     device  sign_survivors                CONSENT    a signature of that list
     server                                QUORUM     the signatures of all devices that consented
     device  reveal_shares                 UNMASK     a share of b for a survivor, of s for any other device; never both

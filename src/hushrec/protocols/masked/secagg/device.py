@@ -36,6 +36,7 @@ from hushrec.protocols.masked.secagg.roster import (
     Roster,
     Rules,
     keys_text,
+    masks_text,
     partners_digest,
     survivors_text,
 )
@@ -211,6 +212,15 @@ def mask_table(secrets: Secrets, roster: Roster, own: int, pairing: Pairing, tab
     return masked
 
 
+def sign_masks(identity: Ed25519PrivateKey, pairing: Pairing) -> bytes:
+    """Return the signature that goes with TABLE: this device has masked its table for `pairing.context`.
+
+    The device signs only one context in an attempt. Other devices reveal shares of its seed only if that context is
+    also theirs (`sign_survivors`).
+    """
+    return identity.sign(masks_text(pairing.context))
+
+
 def pair_key(private: X25519PrivateKey, roster: Roster, context: bytes, own: int, other: int) -> bytes:
     """Return the key of the mask that positions `own` and `other` share; `private` is the private mask key of `own`.
 
@@ -221,19 +231,34 @@ def pair_key(private: X25519PrivateKey, roster: Roster, context: bytes, own: int
 
 
 def sign_survivors(
-    identity: Ed25519PrivateKey, devices: int, own: int, pairing: Pairing, survivors: Collection[int], rules: Rules
+    identity: Ed25519PrivateKey,
+    identities: Sequence[bytes],
+    own: int,
+    pairing: Pairing,
+    survivors: Collection[int],
+    held: Collection[int],
+    signatures: Mapping[int, bytes],
+    rules: Rules,
 ) -> bytes:
     """Return the message CONSENT: this device's signature of the list of survivors.
 
     Raise `RemoteProtocolError` unless the list contains this device, only partners, and at least `rules.smallest`
-    devices. The caller must sign only one list in an attempt. `own` is this device's position in the roster, which has
-    `devices` entries.
+    devices. The caller must sign only one list in an attempt. `own` is this device's position in the roster.
+    `identities` are the public Ed25519 keys of all devices, in the order of the roster.
+
+    `held` are the positions of the devices whose shares this device holds, and `signatures` those from `sign_masks`, by
+    position. Raise `RemoteProtocolError` also unless every survivor in `held` has signed this device's own context.
+    Otherwise a server could show one device another list of partners, take some of its neighbours for dropped out, get
+    shares of its seed from the others, and so remove all masks from its table.
     """
     if own not in survivors or not pairing.partners.issuperset(survivors):
         refuse("survivors must contain this device, and only partners")
     if len(set(survivors)) < rules.smallest:
         refuse(f"survivors must be at least {rules.smallest} devices, got {len(set(survivors))}")
-    return identity.sign(survivors_text(pairing.context, survivors, devices))
+    text = masks_text(pairing.context)
+    if not all(is_signed(identities[n], signatures.get(n, b""), text) for n in frozenset(survivors).intersection(held)):
+        refuse("survivors that gave shares to this device must have signed the list of partners that this device has")
+    return identity.sign(survivors_text(pairing.context, survivors, len(identities)))
 
 
 def reveal_shares(

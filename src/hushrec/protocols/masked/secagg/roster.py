@@ -15,6 +15,7 @@ from hushrec.protocols.masked.secagg.primitives import (
     HASH_BYTES,
     KEY_BYTES,
     KEYS_LABEL,
+    MASKS_LABEL,
     PARTNERS_LABEL,
     ROSTER_LABEL,
     SIGNATURE_BYTES,
@@ -258,6 +259,14 @@ def partners_digest(roster: Roster, partners: Collection[int]) -> bytes:
     Every mask depends on this hash, so masks cancel only if the server showed all devices the same list of partners.
     """
     return digest(PARTNERS_LABEL, roster.digest, bitmap(partners, len(roster)))
+
+
+def masks_text(context: bytes) -> bytes:
+    """Return the bytes that a device signs when it sends its table: label ‖ context.
+
+    `context` is the hash from `partners_digest`, on which the masks of the table depend.
+    """
+    return MASKS_LABEL + context
 
 
 def survivors_text(context: bytes, survivors: Collection[int], devices: int) -> bytes:
