@@ -47,8 +47,8 @@ reproduce: $(CORE)
 
 # The long form of every fault; with HUSHREC_SOAK_RECORDS=benchmarks/records it keeps what was shown.
 soak: $(TEST)
-	$(BIN)/python -m pytest -m soak -p no:cacheprovider tests
-	HUSHREC_FUZZ=long $(BIN)/python -m pytest -p no:cacheprovider tests/test_data_fuzz.py
+	$(BIN)/python -m pytest -m soak -o faulthandler_timeout=0 -p no:cacheprovider tests
+	HUSHREC_FUZZ=long $(BIN)/python -m pytest -o faulthandler_timeout=0 -p no:cacheprovider tests/test_data_fuzz.py
 
 # Brings generated parts of the pages up to date, then builds the site: open site/index.html.
 docs: $(TEST)

@@ -80,17 +80,26 @@ def joined(
 
 
 def take_part(devices: list[Device], until: Any, wait: float = 1.0) -> None:
-    """Every device in a thread of its own, until something holds; a request waits so many seconds for a message."""
+    """Every device in a thread of its own, until something holds; a request waits so many seconds for a message.
+
+    If one of them fails, all stop, and its error is raised.
+    """
+    errors: list[Exception] = []
 
     def run(device: Device) -> None:
-        while not until() and device.step(wait=wait) != "run over":
-            pass
+        try:
+            while not errors and not until() and device.step(wait=wait) != "run over":
+                pass
+        except Exception as error:
+            errors.append(error)
 
-    threads = [threading.Thread(target=run, args=(device,)) for device in devices]
+    threads = [threading.Thread(target=run, args=(device,), daemon=True) for device in devices]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    if errors:
+        raise errors[0]
 
 
 def report(live: Live, devices: list[Device], phase: str, round_number: int = 1, attempt: int = 1) -> None:

@@ -272,6 +272,21 @@ def test_closing_a_device_waits_until_another_thread_has_left_the_store(tmp_path
             stepping.result(timeout=PATIENCE)
 
 
+def test_a_device_that_follows_its_server_to_a_new_address_goes_on_taking_part(tmp_path: Path) -> None:
+    """The connection of the step in progress is closed: the page's thread begins another step at the new address."""
+    settings = small_settings(rounds={"min_devices": 1, "automatic": False})
+    with live_server(tmp_path, settings) as live, new_device(tmp_path / "device") as device:
+        device.join(live.url)
+        taking = Participation(device)
+        taking.start()
+        wait_for(lambda: taking.code == "waiting")
+        device.join(live.url.replace("127.0.0.1", "localhost"))
+        live.admin("POST", "/v1/admin/start")
+        wait_for(lambda: taking.reported > 0 or not taking.is_on)
+        assert taking.is_on
+        taking.stop()
+
+
 class Waits(threading.Event):
     """Says stop after some waits, each of which is noted and takes no time."""
 

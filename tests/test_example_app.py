@@ -10,11 +10,14 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from service_kit import OPEN_SOCKETS, live_server, new_device, play, small_settings
+from service_kit import OPEN_SOCKETS, live_server, new_device, play, put_server, small_settings
+from test_service_hostile import bad_server, says
 
 from hushrec import Device
-from hushrec.device import session
+from hushrec.device import aio, session
 from hushrec.device.aio import taking_part
+from hushrec.device.transport import LONGEST_ASKED
+from hushrec.errors import StorageError
 
 ROOT = Path(__file__).parents[1]
 pytestmark = OPEN_SOCKETS
@@ -77,6 +80,52 @@ def test_leaving_the_block_ends_a_step_that_waits(tmp_path: Path, monkeypatch: p
         started = time.monotonic()
         assert asyncio.run(leave_soon(device)) == []
         assert time.monotonic() - started < 60
+
+
+async def kinds_of(device: Device, most: int) -> list[str]:
+    """The first events of a device that takes part, by kind."""
+    async with taking_part(device) as events:
+        kinds: list[str] = []
+        async for event in events:
+            kinds.append(event.kind)
+            if len(kinds) == most:
+                break
+        return kinds
+
+
+def test_a_busy_server_cannot_stop_a_device_for_years(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device keeps other devices' shares while it waits: a Retry-After counts as `LONGEST_ASKED` at most."""
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    with new_device(tmp_path / "one", patience=0) as device:
+        with live_server(tmp_path) as live:
+            device.join(live.url)
+        busy = says("503 Busy\r\nRetry-After: 999999999\r\nContent-Length: 0\r\nConnection: close")
+        with bad_server(busy) as url:
+            put_server(device, url)
+            monkeypatch.setattr(aio.asyncio, "sleep", sleep)
+            assert asyncio.run(kinds_of(device, 3)) == ["unreachable"] * 3
+    assert waits == [LONGEST_ASKED] * 2
+
+
+def test_a_device_that_another_thread_closes_ends_with_an_event(tmp_path: Path) -> None:
+    """The app hears that the store is closed, in place of nothing."""
+
+    async def hear(device: Device) -> list[str]:
+        closing = threading.Timer(0.3, device.close)
+        closing.start()
+        with suppress(StorageError):  # the block cannot drop out of a round any more
+            async with taking_part(device, wait=1) as events:
+                kinds = [event.kind async for event in events]
+        closing.join()
+        return kinds
+
+    with live_server(tmp_path) as live, new_device(tmp_path / "one") as device:
+        device.join(live.url)
+        assert asyncio.run(hear(device)) == ["failed"]
 
 
 def test_a_refusal_is_the_last_event(tmp_path: Path) -> None:

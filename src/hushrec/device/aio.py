@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from hushrec.device.device import Device
-from hushrec.device.transport import Stopped
+from hushrec.device.transport import LONGEST_ASKED, Stopped
 from hushrec.errors import ConnectionFailed, HushrecError, RemoteProtocolError
 
 WAIT_SECONDS = 30.0  # the longest that one step waits for a round
@@ -55,17 +55,19 @@ async def taking_part(device: Device, *, wait: float = WAIT_SECONDS) -> AsyncIte
 
 
 async def _events(device: Device, wait: float, closing: threading.Event) -> AsyncIterator[Event]:
+    last_round = 0
     while not closing.is_set():
         try:
+            last_round = device.status().round_number
             outcome = await asyncio.to_thread(device.step, wait, stopped=closing.is_set)
-        except Stopped:
-            return
+        except Stopped:  # by leaving the block, or by another thread that closed the device or gave it a new address
+            continue
         except ConnectionFailed as error:
-            yield Event("unreachable", device.status().round_number, error)
-            await asyncio.sleep(RETRY_SECONDS if error.retry_after is None else error.retry_after)
+            yield Event("unreachable", last_round, error)
+            await asyncio.sleep(RETRY_SECONDS if error.retry_after is None else min(error.retry_after, LONGEST_ASKED))
             continue
         except HushrecError as error:
-            yield Event("failed", device.status().round_number, error)
+            yield Event("failed", last_round, error)
             return
         status = device.status()
         if outcome == "reported":

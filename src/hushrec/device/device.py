@@ -152,7 +152,7 @@ class Device:
     def close(self) -> None:
         """Close the store and the connection; leaving a `with` block does the same.
 
-        A request of another thread ends at once, and its job with `transport.Stopped`.
+        A job of another thread raises `transport.Stopped`, at the latest when its present request has ended.
         """
         if self._http is not None:
             self._http.close()
@@ -242,11 +242,13 @@ class Device:
         server at that address has another run. `again` enrols with a new key, as after restoring or copying a store.
         """
         place = self._place(server, ca, insecure=insecure)
+        with self._lock:
+            is_known = place == self._store.get_json("server")
         if again:
             job = joining.rejoin(self._session, invitation)
         elif not self.has_joined:
             job = joining.join(self._session, invitation)
-        elif place != self._store.get_json("server"):
+        elif not is_known:
             job = joining.check_server(self._session)
         else:
             return
@@ -326,8 +328,9 @@ class Device:
                 joining.forget_run(self._session)
 
     def rotate_key(self) -> None:
-        """Replace the key that signs this device's requests."""
-        self._driver().run(joining.rotate_key(self._session))
+        """Replace the key that signs this device's requests. If a step is in progress, wait until it has ended."""
+        with self._stepping:
+            self._driver().run(joining.rotate_key(self._session))
 
     @property
     def has_joined(self) -> bool:

@@ -36,7 +36,9 @@ class Participation:
         return self._thread is not None and self._thread.is_alive() and not self._stop.is_set()
 
     def start(self) -> None:
-        if not self.is_on:
+        with self._lock:
+            if self.is_on:
+                return
             self._stop = threading.Event()
             self.code, self.words, self.needed = LOOKING, "", None
             self._thread = threading.Thread(target=self._run, args=(self._stop,), name="hushrec-rounds", daemon=True)
@@ -57,8 +59,6 @@ class Participation:
     def _run(self, stop: threading.Event) -> None:
         try:
             self._take_part(stop)
-        except Stopped:
-            pass
         except Exception as error:  # a bug; its message is not shown, because it may contain a rating
             traceback.print_exc()
             self._note(
@@ -75,6 +75,8 @@ class Participation:
         while not stop.is_set():
             try:
                 outcome = self._device.step(POLL_SECONDS, patience=0, stopped=stop.is_set)
+            except Stopped:  # by `stop`, or by another thread that closed the device or gave it a new address
+                continue
             except ConnectionFailed as error:
                 if error.code not in ("unreachable", "silent", "busy"):  # retries do not help with a bad certificate
                     self._note(stop, error.code, str(error))
