@@ -1,7 +1,9 @@
 """The dashboard in a real browser, with a server and devices behind it."""
 
 import contextlib
+import math
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from browser_kit import (
     violations,
 )
 from fault_kit import ServerProcess, Zygote
-from masked_kit import PHASES, close_phase, joined, masked_settings, report
+from masked_kit import PHASES, catalogue, close_phase, joined, masked_settings, new_people, play_round, report
 from service_kit import (
     OPEN_SOCKETS,
     ROUND_WAIT,
@@ -27,8 +29,10 @@ from service_kit import (
     new_device,
     play,
     small_settings,
+    wait_for,
 )
 
+from hushrec.protocols.masked import evaluation
 from hushrec.protocols.masked.evaluation import Measured
 from hushrec.service import dashboard
 
@@ -94,6 +98,29 @@ def test_a_masked_run_shows_phases_attempts_cohorts_drop_outs_and_accuracy(brows
         page.wait_for_selector("#accuracy-rows tr:has-text('0.930 ± 0.020')")
         assert "at least 4 tables" in page.inner_text("#asked")
         assert page.complaints == []
+
+
+def test_the_accuracy_that_devices_measure_is_on_the_page(
+    browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without noise five devices are enough: the row of round 2 is what their evaluation blocks add up to."""
+    monkeypatch.setattr(evaluation, "HELD_OUT", 0.3)  # of ten ratings each
+    settings = masked_settings(5, terms={"survivors": 1.0, "epsilon": math.inf, "evaluation": 0.1})
+    with live_server(tmp_path, settings, items=catalogue()) as live, ExitStack() as stack:
+        devices = new_people(tmp_path, 5)
+        for device in devices:
+            stack.callback(device.close)
+            device.choose("masked", epsilon=math.inf)
+            device.join(live.url)
+        page = open_page(browser, live.url)
+        play_round(live, devices)
+        assert page.is_hidden("#accuracy")  # the first round learns counts, and measures nothing
+        play_round(live, devices, 2)
+        wait_for(lambda: live.rounds.round_number == 3)
+        (row,) = live.rounds.server.side.accuracy
+        page.wait_for_selector(f"#accuracy-rows tr:has-text('{row['rmse']:.3f} ± {row['rmse_error']:.3f}')")
+        assert 0 < row["rmse"] < 3
+        assert f"{row['bias_rmse']:.3f}" in page.inner_text("#accuracy-rows")
 
 
 def test_an_operator_acts_with_the_token_and_after_saying_yes(browser: Any, tmp_path: Path) -> None:

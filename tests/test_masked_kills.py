@@ -83,9 +83,9 @@ def secrets_of(number: int, round_number: int) -> list[bytes]:
     return [drawn.mask_private, drawn.channel_private, drawn.seed]
 
 
-def check_stores(folder: Path, numbers: Iterable[int], round_number: int) -> None:
-    """Every table was paid for once, no attempt is open, and no secret of the round lies in any file."""
-    secrets = [secret for number in range(DEVICES) for secret in secrets_of(number, round_number)]
+def check_stores(folder: Path, numbers: Iterable[int], round_number: int, shares: set[bytes]) -> None:
+    """Every table was paid for once, no attempt is open, and no secret of the round lies in any file, nor a share."""
+    secrets = {secret for number in range(DEVICES) for secret in secrets_of(number, round_number)} | shares
     for number in numbers:
         with Device(folder / f"device-{number}") as device:
             assert device.budget()["rounds"] == round_number
@@ -98,18 +98,18 @@ PIECE = 22  # bytes: a third of a share, which a database may store in two place
 
 
 @contextmanager
-def revealed_shares() -> Iterator[set[bytes]]:
-    """Pieces of all shares that devices of this process reveal in phase unmask."""
+def split_shares() -> Iterator[set[bytes]]:
+    """Pieces of all shares that devices of this process make of their secrets for others."""
     found: set[bytes] = set()
-    reveal = secagg.reveal_shares
+    split = secagg.split_secret
 
-    def recording(*given: Any) -> dict[int, bytes]:
-        shares = reveal(*given)
+    def recording(*given: Any, **named: Any) -> dict[int, bytes]:
+        shares = split(*given, **named)
         found.update(share[start : start + PIECE] for share in shares.values() for start in range(0, 66, PIECE))
         return shares
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(secagg, "reveal_shares", recording)
+        patch.setattr(secagg, "split_secret", recording)
         yield found
 
 
@@ -136,11 +136,11 @@ def strike_server(zygote: Zygote, folder: Path, rounds: int, databases: Database
     )
     (folder / "server").mkdir()
     databases = databases or Databases()
-    chance, kills, in_vain = random.Random(rounds), 0, 0
+    chance, kills, in_vain = random.Random(folder.name), 0, 0
     with (
         closing(ServerProcess(zygote, folder / "server", databases)) as server,
         pytest.MonkeyPatch.context() as patch,
-        revealed_shares() as shares,
+        split_shares() as shares,
     ):
         server.start()
         people = new_people(folder, DEVICES)
@@ -157,10 +157,10 @@ def strike_server(zygote: Zygote, folder: Path, rounds: int, databases: Database
                 step_once(folder, range(DEVICES - 1))
                 kill_around(server, folder, chance.choice([0.0, chance.uniform(0, LATEST_KILL)]))
                 kills, in_vain = kills + 1, in_vain + paid_in_vain(folder)
-            check_stores(folder, range(DEVICES), number)
+            check_stores(folder, range(DEVICES), number, shares)
             calm.learn(public, number)
             calm.check(fetch_public(server.url, number))
-            assert len(shares) == number * DEVICES * (DEVICES - 1) * 66 // PIECE
+            assert len(shares) == number * DEVICES * (DEVICES - 1) * 2 * 66 // PIECE
             check_server(databases, folder / "server", shares, number)  # while it runs, and the next round is open
         server.stop()
     check_server(databases, folder / "server", shares, rounds)
@@ -218,8 +218,12 @@ def strike_devices(
     and is never alive in a phase in which the others have not reported.
     """
     settings = masked_settings(DEVICES, terms={"survivors": 1.0})
-    kills = lives = 0
-    with joined(folder, DEVICES, settings, database=database) as (live, devices), pytest.MonkeyPatch.context() as patch:
+    kills, lives = Counter[str](), 0
+    with (
+        joined(folder, DEVICES, settings, database=database) as (live, devices),
+        pytest.MonkeyPatch.context() as patch,
+        split_shares() as shares,
+    ):
         seed_devices(patch, devices)
         calm = Calm(problem_of(live, devices))
         devices[0].close()
@@ -234,12 +238,14 @@ def strike_devices(
                     order = {"step": str(folder / "device-0"), "times": times, "kill_at": moment, "seed": [SEED, 0]}
                     status = zygote.ask(**order)["status"]  # type: ignore[arg-type]
                     assert status in ([0, -signal.SIGKILL] if moment else [0])
-                    kills, lives = kills + (status != 0), lives + 1
+                    kills[phase] += status != 0
+                    lives += 1
             calm.learn(public, number)
             calm.check(fetch_public(live.url, number))
-            check_stores(folder, [0], number)
+            assert len(shares) == number * (DEVICES - 1) ** 2 * 2 * 66 // PIECE  # those of the others, device 0's too
+            check_stores(folder, [0], number, shares)
         assert tables_of(devices[1:]) == [len(moments)] * (DEVICES - 1)
-    return {"kills": kills, "lives": lives}
+    return {"kills": kills.total(), "lives": lives, **kills}
 
 
 def steps_left(store: Path, place: Address, live: Live) -> int | None:
@@ -265,28 +271,29 @@ SHOWN = {"learned_equal_bit_for_bit": True, "reports_lost": 0, "counted_twice": 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_fifty_kills_of_a_masked_server(zygote: Zygote, tmp_path: Path, kind: str) -> None:
-    """Five runs of two rounds with a kill in each phase, before or while the last device reports."""
+def test_fifty_kills_of_a_masked_server_in_each_phase(zygote: Zygote, tmp_path: Path, kind: str) -> None:
+    """Ten runs of five rounds with a kill in each phase, before or while the last device reports."""
     struck: Counter[str] = Counter()
     with running_cluster() if kind == "postgresql" else nullcontext() as cluster:
-        for number in range(5):
+        for number in range(10):
             (tmp_path / f"run_{number}").mkdir()
             databases = None if cluster is None else cluster.databases(f"masked_{number}")
-            struck.update(strike_server(zygote, tmp_path / f"run_{number}", rounds=2, databases=databases))
-    assert struck == {"kills": 50, "paid_without_a_report": 0}
-    keep_record(f"masked-kill-{kind}", {"database": kind, **struck, "devices": DEVICES, "rounds": 10, **SHOWN})
+            struck.update(strike_server(zygote, tmp_path / f"run_{number}", rounds=5, databases=databases))
+    assert struck == {"kills": 250, "paid_without_a_report": 0}
+    keep_record(f"masked-kill-{kind}", {"database": kind, **struck, "devices": DEVICES, "rounds": 50, **SHOWN})
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_fifty_kills_of_a_masked_device(zygote: Zygote, tmp_path: Path, kind: str) -> None:
-    """Five rounds; in each phase a device dies early, around the moment that its report is stored, and once more.
+def test_fifty_kills_of_a_masked_device_in_each_phase(zygote: Zygote, tmp_path: Path, kind: str) -> None:
+    """Five rounds; in each phase a device dies seven times before its report is stored, and then until it is sent.
 
     A life that makes and sends a report does about 25 things, one that sends what is stored does nine.
     """
-    moments = [[2, 20, 7], [8, 21, 8], [12, 22, 9], [15, 23, 3], [18, 24, 5]]
+    moments = [[2 + n, 5, 8 + n, 10, 12 + n, 14, 17, 20 + n, 3, 5, 7, 9] for n in range(5)]
     with running_cluster() if kind == "postgresql" else nullcontext() as cluster:
         struck = strike_devices(zygote, tmp_path, moments, None if cluster is None else cluster.new_database())
-    assert struck["kills"] >= 50
+    fewest = min(count for name, count in struck.items() if name in PHASES)
+    assert fewest >= 50
     done = {"database": kind, **struck, "devices": DEVICES, "rounds": len(moments), **SHOWN}
     keep_record(f"masked-kill-device-{kind}", done | {"paid_without_a_report": 0})

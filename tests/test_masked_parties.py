@@ -75,6 +75,22 @@ def test_sums_are_the_engines_whoever_drops_out_in_each_phase(phase: str, lost: 
     np.testing.assert_array_equal(engine.server.side.attempt.sum, expected_sum(engine, table))
 
 
+@pytest.mark.parametrize("lost", [1, 4, 12])
+@pytest.mark.parametrize("phase", PHASES)
+def test_sums_are_the_engines_where_a_device_shares_masks_with_some_others_only(phase: str, lost: int) -> None:
+    """One, 10 % or 30 % of forty devices leave; each has drawn 25 neighbours, as in cohorts of more than 300."""
+    problem = small_problem(n_users=40, survivors=0.6, corrupt=0.0)
+    rules = Rules(problem.terms.rules.smallest, 0, neighbours=25, threshold=13)
+    engine = ReferenceEngine(replace(problem, terms=replace(problem.terms, rules=rules)))
+    later = PHASES[PHASES.index(phase) :]
+    engine.absent = lambda address: set(range(lost)) if address.phase in later else set()
+    table = engine.server.side.learner.table()
+    engine.run_round()
+    assert engine.server.side.attempt.announcement.attempt == 1
+    assert survivors_of(engine) == list(range(lost if phase in PHASES[:3] else 0, 40))
+    np.testing.assert_array_equal(engine.server.side.attempt.sum, expected_sum(engine, table))
+
+
 @pytest.mark.parametrize("phase", PHASES)
 def test_below_the_threshold_nothing_is_revealed_and_the_next_attempt_succeeds(phase: str) -> None:
     """Six of ten are away in one phase of the first attempt; the second one has all, with draws of its own."""

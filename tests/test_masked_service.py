@@ -1,9 +1,11 @@
 """Masked runs over HTTP: all phases with real devices and stores, drop-outs, restarts, and what is left behind."""
 
 import math
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pytest
 import sqlalchemy as sa
@@ -76,6 +78,25 @@ def test_devices_that_vanish_before_their_keys_hold_up_nobody(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("phase", PHASES)
+def test_a_phase_ends_at_its_deadline_without_the_silent_devices(tmp_path: Path, phase: str) -> None:
+    """Two of six are silent from this phase on: nothing happens before the deadline, and the round goes on after it."""
+    clock, settings = Clock(), masked_settings(6, terms={"survivors": 4 / 6})
+    with joined(tmp_path, 6, settings, clock=clock) as (live, devices):
+        for place in PHASES:
+            awake = devices if PHASES.index(place) < PHASES.index(phase) else devices[2:]
+            report(live, awake, place)
+            if place == phase:
+                clock.now += 59
+                live.rounds.wake()
+                time.sleep(0.05)
+                assert live.rounds.server.address == Address(1, 1, place)
+                clock.now += 2
+                live.rounds.wake()
+        wait_for(lambda: live.rounds.server.side.learner.round_number == 1)
+        assert tables_of(devices) == [0 if PHASES.index(phase) <= PHASES.index("table") else 1] * 2 + [1] * 4
+
+
+@pytest.mark.parametrize("phase", PHASES)
 def test_a_server_that_restarts_in_a_phase_goes_on_and_loses_no_report(tmp_path: Path, phase: str) -> None:
     """Half of the devices have reported in the phase; after the restart the others do, in the same attempt."""
     settings = masked_settings(4, terms={"survivors": 1.0})
@@ -100,6 +121,31 @@ def test_a_server_that_restarts_in_a_phase_goes_on_and_loses_no_report(tmp_path:
             wait_for(lambda: live.rounds.round_number == 2)
             assert live.rounds.server.side.learner.round_number == 1
         assert tables_of(devices) == [1] * 4
+
+
+def test_a_server_that_restarts_goes_on_with_the_same_cohorts(tmp_path: Path) -> None:
+    """Nine devices in sums of three; the server restarts when five have sent tables. All nine are learned from."""
+    settings = masked_settings(3, terms={"survivors": 1.0}, rounds={"min_devices": 9})
+    with held_port() as port, ExitStack() as stack:
+        devices = new_people(tmp_path, 9)
+        for device in devices:
+            stack.callback(device.close)
+        with live_server(tmp_path, settings, items=catalogue(), port=port) as live:
+            for device in devices:
+                device.join(live.url)
+            report(live, devices, "keys")
+            report(live, devices, "shares")
+            report(live, devices[:5], "table")
+            cohorts = [cohort.asked for cohort in live.rounds.server.side.attempt.cohorts]
+            assert [len(asked) for asked in cohorts] == [3, 3, 3]
+        with live_server(tmp_path, settings, items=catalogue(), port=port) as live:
+            assert [cohort.asked for cohort in live.rounds.server.side.attempt.cohorts] == cohorts
+            report(live, devices[5:], "table")
+            for phase in PHASES[3:]:
+                report(live, devices, phase)
+            wait_for(lambda: live.rounds.round_number == 2)
+            assert live.rounds.server.side.learner.devices == 9
+        assert tables_of(devices) == [1] * 9
 
 
 def test_a_device_downloads_the_public_table_once_and_again_only_when_its_hash_changes(
@@ -337,6 +383,33 @@ def test_a_hostile_device_is_refused_and_the_others_go_on(tmp_path: Path) -> Non
         answer = hostile.report(wire.encode(Envelope.to(RUN_ID, Address(1, 1, "unmask"), stranger))).status_code
         assert answer in (200, 422)  # whether it holds a share of the first device is chance
         close_phase(live) if answer == 422 else None
+        wait_for(lambda: live.rounds.server.side.learner.round_number == 1)
+
+
+def test_reports_of_a_failed_attempt_are_refused_in_the_next(tmp_path: Path) -> None:
+    """The bytes that an honest device sent in attempt 1 are refused in every phase of attempt 2, and change nothing."""
+    sent: dict[Address, bytes] = {}
+
+    def note(request: httpx.Request) -> None:
+        if request.url.path == "/v1/reports":
+            sent[wire.decode(request.content, Envelope).address] = request.content
+
+    with joined(tmp_path, 5, masked_settings(5, terms={"reserve": 0.5})) as (live, devices), RawDevice(live) as thief:
+        name = devices[0]._session.name
+        assert name is not None
+        thief.name, thief.key = name, DeviceKey.from_bytes(devices[0]._session.store.required("key"))
+        devices[0]._driver().http.event_hooks = {"request": [note]}
+        for phase in PHASES:
+            report(live, devices if phase != "unmask" else devices[:1], phase)
+        assert len(sent) == len(PHASES)
+        earlier = list(sent.values())
+        close_phase(live)
+        for phase in PHASES:
+            wait_for_phase(live, Address(1, 2, phase))
+            before = live.rounds.n_reports
+            assert [thief.report(body).status_code for body in earlier] == [409] * len(PHASES)
+            assert live.rounds.n_reports == before
+            report(live, devices, phase, 1, 2)
         wait_for(lambda: live.rounds.server.side.learner.round_number == 1)
 
 

@@ -5,13 +5,14 @@ import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from command import run
 from masked_kit import PHASES, catalogue, masked_settings
-from service_kit import OPEN_SOCKETS, live_server, new_device, small_settings
+from service_kit import OPEN_SOCKETS, PATIENCE, live_server, new_device, small_settings
 
 from hushrec.cli.app import counted
 from hushrec.cli.serve import _notices
@@ -20,6 +21,7 @@ from hushrec.service import serving
 from hushrec.service.settings import Settings
 from hushrec.service.setup import renew_admin_token
 from hushrec.service.storage import Storage
+from hushrec.service.stored import load_run
 
 pytestmark = OPEN_SOCKETS
 
@@ -189,6 +191,9 @@ def test_a_server_counts_the_items_of_its_run_and_tells_of_changed_titles(tmp_pa
     """A later start with two of the run's three items still serves three, and reports a title that differs."""
     (tmp_path / "items.csv").write_text("id,title\n1,A\n2,B\n3,C\n")
     assert "serving 3 items on http://127.0.0.1:" in serving_line(tmp_path)
+    storage = Storage(f"sqlite:///{tmp_path / 'hushrec-server.sqlite'}")
+    assert storage.at_once(load_run).offer.protocol == "masked"  # without options
+    storage.close()
     (tmp_path / "items.csv").write_text("id,title\n1,A\n2,Another\n")
     said = serving_line(tmp_path)
     assert "serving 3 items" in said
@@ -282,6 +287,34 @@ def test_a_fleet_takes_part_in_two_processes(tmp_path: Path) -> None:
         assert (done["devices"], done["reports"], live.count("reports", kind="stored")) == (12, 36, 36)
         assert 0 < done["rmse"] < 3
         assert "12 devices made 0 reports" in run(*fleet).err  # the run is over; the stores are found again
+
+
+def run_process(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """`hushrec ARGUMENTS` in a process of its own."""
+    command = [sys.executable, "-m", "hushrec", *map(str, arguments)]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE)
+
+
+def test_a_person_and_a_fleet_take_part_in_a_masked_run_from_the_shell(tmp_path: Path) -> None:
+    """Over TLS, all rounds: one person with `device join`, four made-up devices with `fleet` in two processes."""
+    store = ("--store", tmp_path / "ann")
+    assert run("device", "init", *store, "--epsilon", "4", "--rate", "item-1=5", "--rate", "item-2=1").code == 0
+    rows = [f"{user},item-{(7 * user + n) % 20},{1 + (user + n) % 5}" for user in range(4) for n in range(8)]
+    (tmp_path / "ratings.csv").write_text("user,item,rating\n" + "\n".join(rows))
+    with live_server(tmp_path, masked_settings(5), items=catalogue(), tls=True) as live, ThreadPoolExecutor(1) as pool:
+        place = ("--server", live.url, "--ca", live.ca, "--stores", tmp_path / "stores")
+        fleet = pool.submit(run_process, "fleet", tmp_path / "ratings.csv", *place, "--processes", "2", "--json")
+        joined = run_process("device", "join", live.url, "--ca", live.ca, *store)
+        rounds = live.rounds.offer.terms.max_rounds
+        assert f"{rounds} rounds reported; the run is over" in joined.stderr, joined.stderr
+        done = json.loads(fleet.result(timeout=PATIENCE).stdout)
+        assert (done["devices"], done["reports"]) == (4, 4 * rounds * len(PHASES))
+        assert 0 < done["rmse"] < 3
+        assert len(json.loads(run("device", "recommend", "-n", "2", "--json", *store).out)["items"]) == 2
+        spent = json.loads(run("device", "budget", "--json", *store).out)
+        assert (spent["rounds"], spent["own_epsilon"]) == (rounds, 4)
+        assert 0 < spent["spent"] <= 4
 
 
 def test_a_fleet_that_stops_early_finishes_its_round(tmp_path: Path) -> None:
