@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 from test_masked_parties import survivors_of
-from test_masked_run import N_ITEMS, small_problem
+from test_masked_run import FEW, N_ITEMS, small_problem
 
 from hushrec.engines.cpu.masked import CpuMaskedEngine
 from hushrec.engines.reference import ReferenceEngine
 from hushrec.messages import Address
-from hushrec.protocols.masked.encoding import DecodedSum, is_plausible
+from hushrec.protocols.masked.encoding import BlockCode, DecodedSum, decode_sum, is_plausible
 from hushrec.protocols.masked.gp.surprise import counts_surprise
 from hushrec.protocols.masked.messages import MaskedTable
 
@@ -47,6 +47,44 @@ def test_counts_of_honest_devices_are_from_zero_to_all() -> None:
     single = honest.copy()
     single[500] = 100 + 50
     assert counts_surprise(DecodedSum(single, 25.0, 0.0), 100) > 1
+
+
+def crafted(kind: str, code: BlockCode, rng: np.random.Generator) -> np.ndarray:
+    """A sum of a block that is about as long as the tables of all devices may be together."""
+    made = {
+        "spread": lambda: rng.normal(size=code.size),
+        "signs": lambda: rng.choice([-1.0, 1.0], code.size),
+        "negative": lambda: -np.abs(rng.normal(size=code.size)),
+        "heavy": lambda: rng.normal(size=code.size) ** 5,
+        "one number": lambda: np.eye(1, code.size, rng.integers(code.size))[0],
+    }[kind]()
+    length = 0.99 * FEW * np.sqrt(code.norm_squared) / np.linalg.norm(made)
+    return np.rint(length * made).astype(np.int64).astype(np.uint32)
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("kind", ["zeros", "spread", "signs", "negative", "heavy", "one number"])
+def test_no_sum_that_passes_the_check_of_length_stops_the_server(kind: str, large: bool) -> None:
+    """A hostile device chooses the sums of some blocks: the server learns a finite table, without a warning.
+
+    An error would come again with every try to close the phase, and end the run.
+    """
+    for seed in range(5):
+        rng, engine = np.random.default_rng(seed), CpuMaskedEngine(small_problem(n_users=FEW, large=large))
+        priced = engine.problem.terms.priced
+        for one, codes in zip(priced.plan.rounds, priced.codes, strict=True):
+            sums = engine.sum_tables(one, engine.learner.table(), np.ones(FEW, dtype=np.bool_))
+            for place, code in enumerate(codes):
+                if rng.random() < 0.6:
+                    zeros = np.zeros(code.size, dtype=np.uint32)
+                    sums[place] = zeros if kind == "zeros" else crafted(kind, code, rng)
+                    assert is_plausible(code, sums[place], FEW)
+            decoded = [decode_sum(code, own, FEW) for code, own in zip(codes, sums, strict=True)]
+            named = dict(zip((block.name for block in one.blocks), decoded, strict=True))
+            assert engine.learner.surprise(named, FEW) >= 0
+            engine.learner.learn(named, FEW)
+            for array in vars(engine.learner.table()).values():
+                assert np.isfinite(array).all()
 
 
 def test_a_table_as_long_as_all_others_together_is_discarded() -> None:

@@ -266,7 +266,8 @@ def _signal_share(values: FloatArray, deviation: float) -> float:
     """Return max(0, 1 − deviation²/mean square), the share of the mean square of `values` that is not noise."""
     if values.size == 0:
         return 1.0
-    return float(max(0.0, 1 - deviation**2 / max(float(np.mean(values**2)), np.finfo(np.float64).tiny)))
+    square = float(np.mean(values**2))
+    return 1 - deviation**2 / square if square > deviation**2 else 0.0
 
 
 def weighted_covariance(rows: FloatArray, weights: FloatArray) -> FloatArray:
