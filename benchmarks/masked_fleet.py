@@ -70,7 +70,7 @@ def main() -> None:
     parser.add_argument("--survivors", type=float, default=0.9)
     parser.add_argument("--corrupt", type=float, default=0.02)
     parser.add_argument("--reserve", type=float, default=0.1)
-    parser.add_argument("--seeds", type=int, default=5, help="runs of the engine")
+    parser.add_argument("--seeds", type=int, default=200, help="runs of the engine")
     parser.add_argument("--network", type=Path, help="a record whose figures of the network are kept")
     options = parser.parse_args()
     ratings = load(options.data)
@@ -90,7 +90,12 @@ def main() -> None:
     record["engine_rmse"] = [engine_rmse(options, seed) for seed in seeds]
     if record["engine_rmse"]:
         found = np.array(record["engine_rmse"])
-        record["engine_mean"], record["engine_spread"] = found.mean(), found.std(ddof=1)
+        record["engine_runs"], record["engine_mean"], record["engine_spread"] = (
+            len(found),
+            found.mean(),
+            found.std(ddof=1),
+        )
+        record["engine_runs_below"] = int(np.sum(found < record["rmse"]))
         # The difference in standard deviations of a difference between one run and the mean of the others.
         record["difference_in_deviations"] = (record["rmse"] - found.mean()) / (
             found.std(ddof=1) * (1 + 1 / len(found)) ** 0.5
