@@ -71,7 +71,7 @@ class Chance:
     blocks: tuple[Block, ...]
     codes: tuple[BlockCode, ...]
     directions: list[np.ndarray]  # of length 1, by block
-    round_number: int
+    round_number: int  # of the plan without repeats
     devices: int  # in its cohort
     probe: bool  # whether everybody was asked for zeros
     passes: Callable[[list[IntArray]], bool]  # whether the server believes its cohort with these integers added
@@ -185,6 +185,7 @@ class Run:
             "survivors": setting.survivors,
             "corrupt": NETWORK_CORRUPT,
             "reserve": NETWORK_RESERVE,
+            "repeats": setting.repeats,
         }
         settings = Settings(model=setting.model, protocol="masked", split_seed=seed, seed=seed, **terms)
         with_liar = dataclasses.replace(people, user_ids=[*people.user_ids, "hostile"])
@@ -302,7 +303,8 @@ class Run:
 
         direct = self.promote if self.attack.promotes else self.harm  # type: ignore[union-attr]
         probe = self.side.attempt.announcement.probe  # type: ignore[union-attr]
-        chance = Chance(blocks, codes, list(map(direct, blocks)), number, len(cohort.survivors), probe, passes)
+        group = math.ceil(number / self.setting.repeats)
+        chance = Chance(blocks, codes, list(map(direct, blocks)), group, len(cohort.survivors), probe, passes)
         return np.concatenate(self.attack.lie(chance)).astype(np.uint32)  # type: ignore[union-attr]
 
     def comparison(self) -> Any:
@@ -368,6 +370,7 @@ class Setting:
     model: str
     cohorts: int
     survivors: float
+    repeats: int  # rounds into which each round is divided
 
 
 def described(played: Played, honest: Played) -> dict[str, Any]:
@@ -429,6 +432,7 @@ def main() -> None:
     parser.add_argument("--cohorts", default="1,3,4", help="how many, comma-separated")
     parser.add_argument("--survivors", type=float, default=0.75, help="n_min ÷ n_max of several cohorts")
     parser.add_argument("--survivors-of-one", type=float, default=NETWORK_SURVIVORS, help="the same of one cohort")
+    parser.add_argument("--repeats", type=int, default=1, help="rounds into which each round is divided")
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--attacks", default=";".join(ATTACKS), help="separated by semicolons")
     parser.add_argument("--name", default="masked-hostile", help="of the record")
@@ -436,7 +440,8 @@ def main() -> None:
     ratings, attacks = load_data(options.data), options.attacks.split(";")
     result = {}
     for cohorts in map(int, options.cohorts.split(",")):
-        setting = Setting(options.model, cohorts, options.survivors_of_one if cohorts == 1 else options.survivors)
+        survivors = options.survivors_of_one if cohorts == 1 else options.survivors
+        setting = Setting(options.model, cohorts, survivors, options.repeats)
         chosen = [name for name in attacks if ATTACKS[name].compared or cohorts >= FEWEST_COHORTS]
         runs = [measured(setting, ratings, options.devices, seed, chosen) for seed in range(options.seeds)]
         baselines = {

@@ -30,6 +30,7 @@ from hushrec.protocols.masked.gp.fleet_size import measured_at
 from hushrec.protocols.masked.plan import Block, make_plan
 from hushrec.protocols.masked.price import price_plan
 from hushrec.protocols.masked.protocol import LARGE_COHORT, NETWORK_CORRUPT, NETWORK_SURVIVORS
+from hushrec.protocols.masked.secagg.roster import choose_rules
 from hushrec.report.studies import make_study
 from hushrec.simulation.settings import Settings
 
@@ -168,12 +169,14 @@ def collusion() -> dict[str, Any]:
     for devices in (5, 20, 100, 1_000):
         corrupt = NETWORK_CORRUPT if devices >= LARGE_COHORT else 0.0
         cohort = Cohort(devices, NETWORK_SURVIVORS, corrupt)
+        rules = choose_rules(devices, cohort.smallest, cohort.most_corrupt)
+        cohort = replace(cohort, omitted=rules.most_omitted(devices))
         plan = make_plan([[Block("counts", (1_000,), 8.0, 1.0)]])
         priced = price_plan(plan, epsilon=8.0, delta=1e-6, cohort=cohort)
-        n_min, c_max = cohort.smallest, cohort.most_corrupt
-        colluding = {"allowed": c_max, "one more": c_max + 1, "half": n_min // 2, "all others": n_min - 1}
-        found[str(devices)] = {name: priced.epsilon_if(n_min - count) for name, count in colluding.items()}
-        found[str(devices)] |= {"n_min": n_min, "c_max": c_max}
+        in_sum, c_max = cohort.fewest_added, cohort.most_corrupt
+        colluding = {"allowed": c_max, "one more": c_max + 1, "half": in_sum // 2, "all others": in_sum - 1}
+        found[str(devices)] = {name: priced.epsilon_if(in_sum - count) for name, count in colluding.items()}
+        found[str(devices)] |= {"n_min": cohort.smallest, "c_max": c_max}
     return found
 
 

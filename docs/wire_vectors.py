@@ -71,8 +71,9 @@ def messages() -> dict[str, Any]:
 def masked_terms() -> MaskedTerms:
     """A plan of two rounds for a thousand devices."""
     plan = make_plan([[Block("counts", (4,), 4.0, 0.25)], [Block("bias", (4, 1), 3.0, 0.75)]])
-    priced = price_plan(plan, epsilon=8.0, delta=1e-6, cohort=Cohort(1000, 0.8, 0.05), reserve=0.25)
-    return MaskedTerms(priced, choose_rules(1000, 800, 40))
+    rules = choose_rules(1000, 800, 40)
+    cohort = Cohort(1000, 0.8, 0.05, rules.most_omitted(1000))
+    return MaskedTerms(price_plan(plan, epsilon=8.0, delta=1e-6, cohort=cohort, reserve=0.25), rules)
 
 
 def masked_messages() -> dict[str, Any]:

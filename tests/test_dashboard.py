@@ -215,7 +215,7 @@ def test_the_docs_and_the_dashboard_say_the_same() -> None:
     generator = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(generator)
     page = (ROOT / "docs" / "privacy.md").read_text("utf-8")
-    assert generator.with_knowledge(page) == page, "run python docs/generate.py privacy"
+    assert generator.with_knowledge(page) == page, "run python docs/generate.py knowledge"
 
 
 def test_the_docs_print_the_policy() -> None:

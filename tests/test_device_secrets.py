@@ -2,9 +2,11 @@
 
 import asyncio
 import shutil
+import socket
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -14,10 +16,11 @@ import msgspec
 import pytest
 from lying_kit import Honest, Told, connected, record_round
 from masked_kit import PHASES, bytes_in, close_phase, joined, masked_settings, report, wait_for_phase
-from service_kit import OPEN_SOCKETS, get
+from service_kit import OPEN_SOCKETS, get, wait_for
 
 from hushrec import Device
 from hushrec.cli.device import _take_part as take_part
+from hushrec.device import device as module
 from hushrec.device.aio import Event, taking_part
 from hushrec.device.open_attempt import LONGEST_SECONDS, USUAL_SECONDS
 from hushrec.device.participation import Participation
@@ -159,6 +162,36 @@ def test_a_running_device_deletes_its_secrets_in_time_without_a_server(honest: H
             with pytest.raises(ConnectionFailed):
                 device.step()
             assert (secrets_of(device) == []) == over
+
+
+def test_a_reply_that_never_ends_keeps_no_secrets(
+    honest: Honest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server sends one header after another, each in time; the secrets' time passes meanwhile."""
+    monkeypatch.setattr(module, "EXPIRY_SECONDS", 0.05)
+    shutil.copytree(honest.folder / "unmask", tmp_path / "device")
+    ended = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listening, Device(tmp_path / "device", patience=0) as device:
+
+        def drip() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.sendall(b"HTTP/1.1 200 OK\r\n")
+                while not ended.wait(0.02):
+                    connection.sendall(b"x: y\r\n")
+
+        with device._store.change():
+            device._store.put_json("server", {"address": f"http://127.0.0.1:{listening.getsockname()[1]}", "ca": None})
+            device._store.put_json("attempt_until", [time.time() + 0.5] * 2)
+        with ThreadPoolExecutor(2) as pool:
+            dripping, stepping = pool.submit(drip), pool.submit(device.step)
+            assert secrets_of(device) != []
+            wait_for(lambda: secrets_of(device) == [])
+            assert not stepping.done()
+            ended.set()
+            dripping.result()
+            with pytest.raises(ConnectionFailed):
+                stepping.result()
 
 
 @pytest.mark.parametrize("is_over", [False, True])

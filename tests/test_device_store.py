@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from command import run
@@ -214,6 +215,20 @@ def test_a_value_that_cannot_be_read_is_called_damaged(filled: Path, tmp_path: P
     with pytest.raises(StorageError, match="damaged"):
         use(folder)
     assert (folder / "device.sqlite").read_bytes() == before
+
+
+def test_a_last_report_of_an_earlier_version_is_not_shown(filled: Path, tmp_path: Path) -> None:
+    """Its message lacks a field; everything else of the store works."""
+    folder = tmp_path / "store"
+    shutil.copytree(filled, folder)
+    with closing(Store(folder)) as store, store.change():
+        ((body, private),) = msgspec.msgpack.decode(store.get("shown"))
+        content = msgspec.msgpack.decode(body)
+        content.popitem()
+        store.put("shown", msgspec.msgpack.encode([(msgspec.msgpack.encode(content), private)]))
+    with Device(folder) as device:
+        assert device.sent() is None
+    use(folder)
 
 
 def test_a_damaged_store_is_one_sentence_in_the_shell(filled: Path, tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def test_a_count_that_one_cohort_alone_has_is_found(name: str) -> None:
 @pytest.mark.parametrize(("cohorts", "is_found"), [(3, True), (2, False)])
 def test_a_cohort_that_disagrees_is_discarded_where_there_are_three(cohorts: int, is_found: bool) -> None:
     """Its members are suspected, and the others' sums are learned from; of two nobody can tell which is right."""
-    largest = 10
+    largest = 16
     problem = audience_problem(n_users=cohorts * largest, epsilon=np.inf)
     engine = ReferenceEngine(sized(problem, audience_problem(n_users=largest, epsilon=np.inf)))
     side, honest = engine.server.side, engine.clients[4].report
@@ -102,7 +102,7 @@ def test_a_cohort_that_disagrees_is_discarded_where_there_are_three(cohorts: int
         if not isinstance(made, MaskedTable):
             return made
         more = np.zeros(len(made.numbers), dtype=np.int64)
-        more[3] = 8 * side.terms.priced.codes[0][0].clip_units
+        more[3] = 10 * side.terms.priced.codes[0][0].clip_units
         return replace(made, numbers=made.numbers + more.astype(np.uint32))
 
     engine.clients[4].report = report  # type: ignore[method-assign]

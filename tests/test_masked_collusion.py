@@ -5,6 +5,7 @@ device, no two lists of survivors find a quorum, and the honest devices' noise a
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -39,9 +40,10 @@ SIZE = 4_000  # numbers of a table
 def terms_of(devices: int, survivors: float, corrupt: float) -> MaskedTerms:
     """A run of one round with one block."""
     cohort = Cohort(devices, survivors, corrupt)
+    rules = choose_rules(devices, cohort.smallest, cohort.most_corrupt)
+    cohort = replace(cohort, omitted=rules.most_omitted(devices))
     plan = make_plan([[Block("counts", (SIZE,), 8.0, 1.0)]])
-    priced = price_plan(plan, epsilon=8.0, delta=1e-6, cohort=cohort)
-    return MaskedTerms(priced, choose_rules(devices, cohort.smallest, cohort.most_corrupt))
+    return MaskedTerms(price_plan(plan, epsilon=8.0, delta=1e-6, cohort=cohort), rules)
 
 
 # All corrupt devices draw one victim -------------------------------------------------------------------------------
@@ -54,7 +56,7 @@ class Scene:
     """
 
     def __init__(self) -> None:
-        self.terms, rng = terms_of(1000, 0.9, 0.05), SystemStream()
+        self.terms, rng = terms_of(1000, 0.9, 0.1), SystemStream()
         announcement = announce(SERVER, RUN, 1, 1, self.terms.digest, TABLE)
         self.identities = [Ed25519PrivateKey.generate() for _ in range(1000)]
         self.table = np.zeros(0, dtype=np.uint32)
@@ -141,7 +143,7 @@ def test_a_victim_that_too_many_draw_sends_no_table(scene: Scene) -> None:
     """The corrupt devices, and honest ones beyond what chance makes: more than 3 k neighbours are refused."""
     before = scene.table
     with pytest.raises(RemoteProtocolError, match="neighbours"):
-        scene.send_table(honest_senders=40)
+        scene.send_table(honest_senders=60)
     assert scene.table is before
 
 

@@ -10,11 +10,13 @@ from hypothesis.extra import numpy as hnp
 from scipy import stats
 
 from hushrec.budget.gaussian import Cohort, own_norm_squared, run_mu
+from hushrec.device.budgets import Budgets
 from hushrec.errors import ParameterError
 from hushrec.protocols.masked import rounding
 from hushrec.protocols.masked.encoding import (
     BETA,
     BlockCode,
+    Entries,
     add_share,
     clip_of_norm,
     code_block,
@@ -25,8 +27,10 @@ from hushrec.protocols.masked.encoding import (
     norm_bound,
     split_table,
 )
+from hushrec.protocols.masked.evaluation import Held
 from hushrec.protocols.masked.noise import discrete_gaussian
 from hushrec.protocols.masked.plan import Block
+from hushrec.protocols.masked.protocol import Masked
 from hushrec.protocols.masked.rounding import round_block
 from hushrec.randomness import SystemStream
 
@@ -293,3 +297,13 @@ def test_a_round_is_split_into_its_blocks() -> None:
     assert [part.tolist() for part in split_table(codes, np.arange(5, dtype=np.uint32))] == [[0, 1], [2, 3, 4]]
     with pytest.raises(ParameterError, match="table"):
         split_table(codes, np.arange(6, dtype=np.uint32))
+
+
+def test_nothing_of_a_person_is_in_a_repr() -> None:
+    """Neither ratings and entries nor a budget of one's own, which would reach a log that way."""
+    rated = Held(np.array([314159]), np.array([271828.0]))
+    own = [rated, Entries(rated.values, rated.items), Masked(8.0, own_epsilon=2.71828)]
+    own += [Budgets(options={"masked": {"own_epsilon": 2.71828}}, limits={"table": 3.14159})]
+    for one in own:
+        assert "314159" not in repr(one).replace(".", "")
+        assert "271828" not in repr(one).replace(".", "")

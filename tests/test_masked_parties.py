@@ -26,10 +26,12 @@ from hushrec.protocols.masked.encoding import add_share, encode_block
 from hushrec.protocols.masked.gp.fleet_size import fleet_sentence
 from hushrec.protocols.masked.gp.plan import choose_plan, knows_attributes
 from hushrec.protocols.masked.messages import MaskedTable, announce
+from hushrec.protocols.masked.price import price_plan
 from hushrec.protocols.masked.protocol import Masked
 from hushrec.protocols.masked.secagg.roster import Rules
 from hushrec.protocols.masked.server_side import MANY_ATTEMPTS, PHASES
 from hushrec.protocols.masked.table import published_digest
+from hushrec.protocols.masked.terms import MaskedTerms
 from hushrec.protocols.simulated import SIMULATED_RUN, simulated_secret
 from hushrec.randomness import Purpose, SystemRandomness
 from hushrec.server import Server, Stage
@@ -80,8 +82,10 @@ def test_sums_are_the_engines_whoever_drops_out_in_each_phase(phase: str, lost: 
 def test_sums_are_the_engines_where_a_device_shares_masks_with_some_others_only(phase: str, lost: int) -> None:
     """One, 10 % or 30 % of forty devices leave; each has drawn 25 neighbours, as in cohorts of more than 300."""
     problem = small_problem(n_users=40, survivors=0.6, corrupt=0.0)
-    rules = Rules(problem.terms.rules.smallest, 0, neighbours=25, threshold=13)
-    engine = ReferenceEngine(replace(problem, terms=replace(problem.terms, rules=rules)))
+    priced, rules = problem.terms.priced, Rules(problem.terms.rules.smallest, 0, neighbours=25, threshold=13)
+    cohort = replace(priced.cohort, omitted=rules.most_omitted(40))
+    priced = price_plan(priced.plan, epsilon=priced.epsilon, delta=priced.delta, cohort=cohort)
+    engine = ReferenceEngine(replace(problem, terms=MaskedTerms(priced, rules)))
     later = PHASES[PHASES.index(phase) :]
     engine.absent = lambda address: set(range(lost)) if address.phase in later else set()
     table = engine.server.side.learner.table()
@@ -130,6 +134,24 @@ def test_a_reserve_pays_for_repeated_attempts() -> None:
     assert {client.ledger["table"].tables for client in engine.clients.values()} == {rounds + 1}
 
 
+def test_with_repeats_a_spoiled_attempt_costs_a_fraction_of_a_round() -> None:
+    """Sums are the engine's in every round, and the public table changes after each group of four rounds only."""
+    engine, once = run_of(reserve=0.25, repeats=4), run_of(reserve=0.25)
+    engine.absent = lambda address: set(range(6)) if address == Address(1, 1, "unmask") else set()
+    learner = engine.server.side.learner
+    before = learner.table()
+    for number in range(1, 4):
+        engine.run_round()
+        attempt = 2 if number == 1 else 1
+        np.testing.assert_array_equal(engine.server.side.attempt.sum, expected_sum(engine, before, number, attempt))
+        np.testing.assert_array_equal(learner.table().log_counts, before.log_counts)
+    engine.run_round()
+    assert not np.array_equal(learner.table().log_counts, before.log_counts)
+    once.run_round()
+    single, five = (own.clients[0].ledger["table"].charged() for own in (once, engine))
+    assert five == pytest.approx(5 / 4 * single, rel=1e-3)
+
+
 def test_half_a_budget_costs_half_and_says_so() -> None:
     """Whoever allows ε = 4 of a run at ε = 8 spends at most that over all its rounds."""
     engine = run_of(own_epsilon=4.0)
@@ -168,9 +190,10 @@ def test_reports_of_every_phase_are_within_the_largest_size_that_a_server_reads(
     assert max(sizes) <= largest <= 1_000 + 2 * max(sizes)
 
 
-def test_runs_are_kept_and_restored_between_rounds() -> None:
-    """Devices and server go on bit for bit from what a checkpoint holds."""
-    whole, first, second = (run_of() for _ in range(3))
+@pytest.mark.parametrize("repeats", [1, 2])
+def test_runs_are_kept_and_restored_between_rounds(repeats: int) -> None:
+    """Devices and server go on bit for bit from what a checkpoint holds, also within a group of rounds."""
+    whole, first, second = (run_of(repeats=repeats) for _ in range(3))
     for engine in (whole, whole, first):
         engine.run_round()
     second.restore(first.state())
@@ -227,7 +250,7 @@ def test_a_plan_tells_whether_its_catalogue_has_attributes(devices: int) -> None
     assert [knows_attributes(choose_plan(devices, 24, columns, 1.5)) for columns in (0, 1, 19)] == [False, True, True]
 
 
-@pytest.mark.parametrize("rules", [Rules(6, 0, 1, 1), Rules(6, 0, 8, 5)])
+@pytest.mark.parametrize("rules", [Rules(6, 0, 1, 1), Rules(6, 0, 5, 3)])
 def test_a_device_refuses_rules_whose_masks_could_fall_apart(rules: Rules) -> None:
     """With one neighbour each, two devices may share masks with each other only."""
     problem = run_of().problem

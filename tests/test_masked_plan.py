@@ -6,7 +6,7 @@ import pytest
 
 from hushrec.errors import ParameterError
 from hushrec.protocols.masked.gp.plan import choose_plan
-from hushrec.protocols.masked.plan import FACTORS, Block, Plan, Round, make_plan
+from hushrec.protocols.masked.plan import FACTORS, MOST_REPEATS, Block, Plan, Round, make_plan
 
 COUNTS = Block("counts", (3,), 8.0, 0.25)
 BIAS = Block("bias", (3, 1), 5.0, 0.75)
@@ -82,3 +82,24 @@ def test_a_reserve_pays_for_a_second_attempt_of_any_round(devices: int, mu: floa
     plan = choose_plan(devices, 1_682, 20, mu)
     dearest = max(math.fsum(block.share for block in one.blocks) for one in plan.rounds)
     assert (1 - reserve) * dearest <= reserve
+
+
+def test_a_repeated_plan_shares_the_budget_of_each_round() -> None:
+    """Three rounds in place of each, with a third of its share."""
+    plan = Plan((Round((COUNTS,)), Round((BIAS,)))).repeated(3)
+    assert [one.blocks[0].name for one in plan.rounds] == ["counts"] * 3 + ["bias"] * 3
+    assert [block.share for block in plan.blocks] == pytest.approx([0.25 / 3] * 3 + [0.25] * 3)
+    groups = [[one.blocks[0].name for one in plan.groups_until(number)] for number in range(1, 7)]
+    assert groups == [["counts"]] * 3 + [["counts", "bias"]] * 3
+
+
+def test_a_plan_refuses_groups_of_different_rounds() -> None:
+    """Also a group that is not whole, and a number of repeats that is not possible."""
+    counts, bias = Round((COUNTS,)), Round((BIAS,))
+    with pytest.raises(ParameterError, match="repeats"):
+        Plan((counts, bias), repeats=2)
+    with pytest.raises(ParameterError, match="repeats"):
+        Plan((Round((Block("counts", (3,), 8.0, 1.0),)),), repeats=2)
+    for repeats in (0, -1, MOST_REPEATS + 1):
+        with pytest.raises(ParameterError, match="repeats"):
+            Plan((counts, bias), repeats=repeats)

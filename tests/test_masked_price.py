@@ -2,11 +2,13 @@
 
 import math
 
+import numpy as np
 import pytest
 
 from hushrec.budget.accountants import TableAccountant
 from hushrec.budget.gaussian import Cohort, mu_of_epsilon, run_mu
 from hushrec.errors import ParameterError
+from hushrec.protocols.masked.encoding import decode_sum, mean_sums
 from hushrec.protocols.masked.plan import Block, make_plan
 from hushrec.protocols.masked.price import price_plan
 from hushrec.protocols.masked.wording import EXACT_SUMS, NOT_COVERED
@@ -50,6 +52,21 @@ def test_a_reserve_pays_for_retries() -> None:
     assert accountant.spent() < priced.mu_squared
     accountant.compose(priced.table_sent(0))
     assert accountant.spent() > priced.mu_squared
+
+
+def test_repeats_cost_no_budget_and_no_accuracy() -> None:
+    """Eight rounds cost what the one that they replace costs, and the mean of their sums has its noise."""
+    once, divided = (
+        price_plan(plan, epsilon=8, delta=1e-6, cohort=COHORT, reserve=0.2) for plan in (PLAN, PLAN.repeated(8))
+    )
+    assert divided.accountant().spent() == pytest.approx(once.accountant().spent(), rel=1e-4)
+    assert divided.accountant().epsilon(1e-6) <= 8
+    for index, codes in enumerate(once.codes):
+        for place, code in enumerate(codes):
+            whole = decode_sum(code, np.zeros(code.size, np.uint32), 700)
+            part = divided.codes[8 * index][place]
+            mean = mean_sums([{"block": decode_sum(part, np.zeros(part.size, np.uint32), 700)}] * 8)["block"]
+            assert mean.noise_variance == pytest.approx(whole.noise_variance, rel=0.01)
 
 
 def test_a_person_with_a_budget_of_their_own_pays_that() -> None:

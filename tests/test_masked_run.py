@@ -160,20 +160,20 @@ def test_an_empty_profile_sends_exact_zeros() -> None:
         engine.run_round()
 
 
-@pytest.mark.parametrize("large", [False, True])
-def test_a_table_with_columns_of_zeros_is_refused_in_every_round(large: bool) -> None:
+@pytest.mark.parametrize(("large", "repeats"), [(False, 1), (True, 1), (True, 2)])
+def test_a_table_with_columns_of_zeros_is_refused_in_every_round(large: bool, repeats: int) -> None:
     """They would change no prediction, and make a device with ratings compute for seconds."""
-    engine = CpuMaskedEngine(small_problem(large=large, evaluation=0.1))
-    rounds = engine.problem.terms.priced.plan.rounds
-    for number in range(1, len(rounds) + 1):
+    engine = CpuMaskedEngine(small_problem(large=large, evaluation=0.1, repeats=repeats))
+    plan = engine.problem.terms.priced.plan
+    for number in range(1, len(plan.rounds) + 1):
         table = engine.learner.table()
-        engine.learning.check_fits(rounds[:number], table)
+        engine.learning.check_fits(plan.groups_until(number), table)
         for more in (-1, 1, 600):
             length = table.rows.shape[1] + more
             other = {"rows": np.zeros((N_ITEMS, length)), "directions": np.zeros((length, table.directions.shape[1]))}
             padded = engine.learning.table_from(vars(table) | other)
             with pytest.raises(RemoteProtocolError, match="rows"):
-                engine.learning.check_fits(rounds[:number], padded)
+                engine.learning.check_fits(plan.groups_until(number), padded)
         engine.run_round()
 
 

@@ -19,7 +19,15 @@ def test_the_page_names_every_label() -> None:
 
 def test_the_chosen_rules_are_computed() -> None:
     """Each row of the table."""
-    for devices, smallest, corrupt in ((1000, 900, 45), (1000, 800, 80), (1000, 667, 66), (10_000, 9000, 900)):
+    for devices, smallest, corrupt in (
+        (1000, 900, 45),
+        (1000, 800, 40),
+        (1000, 800, 80),
+        (1000, 667, 66),
+        (10_000, 8000, 400),
+    ):
         rules = choose_rules(devices, smallest, corrupt)
-        row = f"| {devices:,} | {smallest:,} | {corrupt} | {rules.neighbours} | {rules.threshold} |"
+        numbers = (devices, smallest, corrupt, rules.neighbours, rules.threshold, rules.most_omitted(devices))
+        row = f"| {' | '.join(f'{number:,}' for number in numbers)} |"
         assert row in PAGE, row
+    assert "the default terms it is 12." in PAGE

@@ -136,22 +136,26 @@ class Cohort:
     """The size of a cohort, and how many of its devices may drop out or be corrupt.
 
     The sum of a cohort is revealed only if the tables of at least the fraction `survivors` of its `devices` arrive. Of
-    these devices, the fraction `corrupt` may be corrupt and add no noise. The noise of one device is chosen so that the
-    noise of the `honest` survivors alone is enough.
+    these devices, the fraction `corrupt` may be corrupt and add no noise. A hostile server may leave the tables of
+    `omitted` others out of the sum. The noise of one device is chosen so that the noise of the `honest` survivors alone
+    is enough.
     """
 
     devices: int
     survivors: float = 1.0
     corrupt: float = 0.0
+    omitted: int = 0  # g: larger cohorts only, whose devices are not all neighbours of each other
 
     def __post_init__(self) -> None:
         require(self.devices >= 1, "devices", "at least 1", self.devices)
         require(0 < self.survivors <= 1, "survivors", "above 0 and at most 1", self.survivors)
         require(0 <= self.corrupt < 1, "corrupt", "at least 0 and below 1", self.corrupt)
+        require(self.omitted >= 0, "omitted", "at least 0", self.omitted)
         if self.honest < 1:
             raise ParameterError(
                 f"a cohort must have at least 1 honest device, got {self.smallest} survivors, of which"
-                f" {self.most_corrupt} may be corrupt. Lower the option 'corrupt', or wait for more devices."
+                f" {self.most_corrupt} may be corrupt and {self.omitted} left out. Lower the option 'corrupt', or wait"
+                " for more devices."
             )
 
     @property
@@ -165,9 +169,14 @@ class Cohort:
         return math.ceil(_decimal(self.corrupt) * self.smallest)
 
     @property
+    def fewest_added(self) -> int:
+        """The smallest number of tables in a sum that a hostile server can learn: n_min − g."""
+        return self.smallest - self.omitted
+
+    @property
     def honest(self) -> int:
-        """The number of devices whose noise every revealed sum contains: n_min − c_max."""
-        return self.smallest - self.most_corrupt
+        """The number of honest devices whose noise every revealed sum contains: n_min − g − c_max."""
+        return self.fewest_added - self.most_corrupt
 
 
 def share_variance(norm_squared: int, mu: float, share: float, cohort: Cohort) -> int:

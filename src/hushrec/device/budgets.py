@@ -30,8 +30,8 @@ class Budgets:
     gets one when the device joins a run. `scale` is the lowest and the highest rating.
     """
 
-    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    limits: Mapping[str, float] = field(default_factory=dict)
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
+    limits: Mapping[str, float] = field(default_factory=dict, repr=False)
     scale: tuple[float, float] = (1.0, 5.0)
 
     def __post_init__(self) -> None:

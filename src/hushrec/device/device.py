@@ -5,6 +5,7 @@ The class is thread-safe: a lock guards the store, and is released during reques
 
 import contextlib
 import threading
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,7 @@ from hushrec.models.predictor import Arrays
 from hushrec.protocols.shown import ShownReport
 
 FAREWELL_SECONDS = 3.0  # timeout for telling the server when the store is erased
+EXPIRY_SECONDS = 60.0  # interval at which the secrets of an open attempt are checked for their end
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,8 @@ class Device:
         self._patience = patience
         self._lock = threading.RLock()
         self._stepping = threading.Lock()
+        self._closed = threading.Event()
+        self._expiry: threading.Thread | None = None
         self._store = Store(default_folder() if folder is None else Path(folder))
         try:
             self._session = Session(self._store)
@@ -154,6 +158,7 @@ class Device:
 
         A job of another thread raises `transport.Stopped`, at the latest when its present request has ended.
         """
+        self._closed.set()
         if self._http is not None:
             self._http.close()
         with self._lock:  # SQLite crashes if it is closed while another thread uses it
@@ -291,8 +296,21 @@ class Device:
         progress, this one begins after it.
         """
         with self._stepping:
+            self._watch_expiry()
             outcome: str = self._driver(patience=patience).run(self._session.step(wait), stopped=stopped)
         return outcome
+
+    def _watch_expiry(self) -> None:
+        """Start a thread that drops out of an open attempt when its time is over, unless it has been started.
+
+        It does so even if a request never ends, or if the app makes no further step.
+        """
+        with self._lock:
+            if self._expiry is None:
+                self._expiry = threading.Thread(
+                    target=_drop_expired, args=(weakref.ref(self), self._closed), name="hushrec-expiry", daemon=True
+                )
+                self._expiry.start()
 
     def drop_out(self) -> None:
         """Drop out of the open attempt, if any: delete its secrets and a report that the server has not confirmed.
@@ -497,3 +515,18 @@ class Device:
             reports = self._store.shown()
             rated = self._store.rated_items(self._store.count_items())
             return Sent(reports, self._store.get("outbox") is not None, rated) if reports else None
+
+
+def _drop_expired(weak: "weakref.ref[Device]", closed: threading.Event) -> None:
+    """Drop out of expired attempts of a device, every `EXPIRY_SECONDS`, until it is closed or nobody uses it."""
+    while not closed.wait(EXPIRY_SECONDS):
+        device = weak()
+        if device is None:
+            return
+        with (
+            device._lock,
+            contextlib.suppress(HushrecError),
+        ):  # a store that cannot be read is reported by the next step
+            if not closed.is_set():
+                open_attempt.drop_expired(device._session)
+        del device

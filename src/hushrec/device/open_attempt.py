@@ -10,7 +10,8 @@ A device deletes the secrets of its open attempt
   Whatever the server says, a device deletes them a day after its first report in the attempt;
 - when the person stops taking part, changes the key or leaves the run, and when the store turns out to be a copy.
 
-The time is checked when the store is opened and before every step. Without its secrets a device cannot report in the
+The time is checked when the store is opened, before every step and, from the first step of an open `Device` on, once a
+minute, so that a request which never ends keeps no secrets. Without its secrets a device cannot report in the
 attempt: it has dropped out, and reports again in the next attempt. A report that was stored but not received by the
 server is deleted as well, because the report of the attempt's last phase contains shares of other devices' secrets. If
 the deleted report is a table, its cost stays in the ledger.

@@ -34,7 +34,7 @@ from hushrec.budget.ledger import Ledger
 from hushrec.client import Client
 from hushrec.device.budgets import Budgets
 from hushrec.device.calls import not_joined
-from hushrec.errors import HushrecError, StorageError
+from hushrec.errors import HushrecError, RemoteProtocolError, StorageError
 from hushrec.messages import Envelope, Offer
 from hushrec.models.predictor import Arrays
 from hushrec.protocols import PROTOCOLS
@@ -310,7 +310,10 @@ class Store:
         found = []
         with self.intact("the last reports"):
             for body, packed in self._packed_reports():
-                envelope = wire.decode(body, Envelope)
+                try:
+                    envelope = wire.decode(body, Envelope)
+                except RemoteProtocolError:  # made by an earlier version, whose reports had other fields
+                    continue
                 found.append(ShownReport(envelope.round_number, envelope.message, _finite_arrays(packed), len(body)))
         return found
 

@@ -67,6 +67,7 @@ class ModelSettings(TypedDict, total=False):
     own_epsilon: float | None
     reserve: float | None
     evaluation: float | None
+    repeats: int | None
     options: Mapping[str, Any] | None  # of plug-ins
 
 

@@ -44,6 +44,12 @@ MASKED = Protocol(
             models=("gp",),
         ),
         Option(
+            "repeats",
+            int,
+            "Number of rounds into which each round is divided, so that a spoiled sum costs less of the budget.",
+            1,
+        ),
+        Option(
             "own_epsilon",
             float,
             "Largest budget that a person allows one run to spend, for their whole profile, at a delta of at most 1e-6"
@@ -85,10 +91,10 @@ MASKED = Protocol(
         can=(
             "That a device takes part, in which rounds, when it reports and from which network address.",
             "Which devices drop out of an attempt, and in which phase.",
-            "The sum of at least n_min tables, with the noise of all devices in it, and what follows from these sums.",
+            "Sums of many devices' tables and their noise, of no fewer than the run states, and what follows.",
         ),
         cannot=(
-            "One person's table: only the sum is without masks, if at most c_max devices of a cohort help the server.",
+            "One person's table: only sums are without masks, unless more devices help the server than the run states.",
             "Whether a person rated an item, how they rated it, or how many they rated, beyond what the budget allows.",
             "A person's own budget, and whether it is used up: a device that cannot pay sends zeros and noise.",
             "A person's taste or their recommendations: both are computed on the device.",

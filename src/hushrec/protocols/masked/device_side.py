@@ -85,8 +85,8 @@ class MaskedDevice(DeviceSide):
             digest = published_digest(public)
             if isinstance(message, Announcement):
                 self._terms.table_size(message.round_number)  # raises for a round that the plan does not have
-                rounds_so_far = self._terms.priced.plan.rounds[: message.round_number]
-                self._learning.check_fits(rounds_so_far, self._learning.table_from(public))
+                groups = self._terms.priced.plan.groups_until(message.round_number)
+                self._learning.check_fits(groups, self._learning.table_from(public))
         spent, events = spent_in(private.state), tuple[TableSent, ...]()
 
         def table_of(announcement: Announcement) -> Table:

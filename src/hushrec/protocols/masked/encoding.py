@@ -118,6 +118,9 @@ class Entries(NamedTuple):
     values: FloatArray
     positions: IntArray | None = None  # None if `values` is the whole block
 
+    def __repr__(self) -> str:
+        return "Entries()"
+
 
 def encode_block(
     code: BlockCode,
@@ -186,6 +189,15 @@ def add_sums(sums: Sequence[Mapping[str, DecodedSum]]) -> dict[str, DecodedSum]:
         columns = zip(*(own[name] for own in sums), strict=True)
         found[name] = DecodedSum(*(sum(column[1:], start=column[0]) for column in columns))
     return found
+
+
+def mean_sums(sums: Sequence[Mapping[str, DecodedSum]]) -> dict[str, DecodedSum]:
+    """Return the mean of each block over the sums of several equal rounds, by block name, with its variances."""
+    n = len(sums)
+    return {
+        name: DecodedSum(total.values / n, total.noise_variance / n**2, total.rounding_variance / n**2)
+        for name, total in add_sums(sums).items()
+    }
 
 
 def split_table(codes: Sequence[BlockCode], table: Table) -> list[Table]:

@@ -46,6 +46,9 @@ class Held(NamedTuple):
     items: IntArray
     values: FloatArray
 
+    def __repr__(self) -> str:
+        return "Held()"
+
 
 NO_RATINGS = Held(np.empty(0, np.int64), np.empty(0))
 

@@ -6,6 +6,7 @@ A `Learner` learns one model on the server. A `Learning` has all other functions
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from statistics import fmean
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -17,7 +18,7 @@ from hushrec.models.item_columns import ItemColumns
 from hushrec.models.predictor import Arrays, Predictor
 from hushrec.options import imported
 from hushrec.protocols.masked.blocks import KINDS
-from hushrec.protocols.masked.encoding import DecodedSum, Entries
+from hushrec.protocols.masked.encoding import DecodedSum, Entries, mean_sums
 from hushrec.protocols.masked.evaluation import NO_RATINGS, Held, Measured, measured
 from hushrec.protocols.masked.plan import EVALUATION, ITEM_BLOCKS, Block, Plan, Round
 from hushrec.protocols.masked.price import PricedPlan
@@ -44,7 +45,8 @@ class Learner(ABC, Generic[LearnedT]):
 
     def __init__(self, columns: ItemColumns, plan: Plan, devices: int) -> None:
         self.item_columns, self.plan, self.devices = columns, plan, devices
-        self.round_number = 0  # number of rounds learned from so far
+        self.round_number = 0  # number of rounds so far
+        self._group: list[tuple[Mapping[str, DecodedSum], int]] = []  # sums and survivors of the open group's rounds
         self.measured: list[Measured] = []  # accuracy, from each evaluation block so far
         self.learned = self._start()
 
@@ -61,12 +63,20 @@ class Learner(ABC, Generic[LearnedT]):
         """Return the value of `learned` after one more round, from that round's sums over `survivors` devices."""
 
     def learn(self, sums: Mapping[str, DecodedSum], survivors: int) -> None:
-        """Update `learned` with the sums of one more round, by block name, over `survivors` devices."""
-        if self.round_number == 0:
-            self.devices = max(self.devices, survivors)  # several cohorts have more devices than the terms expect
-        if EVALUATION in sums:  # measures the table that devices had in this round
-            self.measured.append(measured(sums[EVALUATION], self.round_number))
-        self.learned = self._learn(sums, survivors)
+        """Take the sums of one more round, by block name, over `survivors` devices; update `learned` after each group.
+
+        A group of rounds is learned from as one round: from the mean of its sums, over the mean number of survivors.
+        """
+        self._group.append((sums, survivors))
+        repeats = self.plan.repeats
+        if len(self._group) == repeats:
+            sums, survivors = mean_sums([own for own, _ in self._group]), round(fmean(n for _, n in self._group))
+            before = self.round_number + 1 - repeats
+            if before == 0:
+                self.devices = max(self.devices, survivors)  # several cohorts have more devices than the terms expect
+            if EVALUATION in sums:  # measures the table that devices had in this group
+                self.measured.append(measured(sums[EVALUATION], before))
+            self.learned, self._group = self._learn(sums, survivors), []
         self.round_number += 1
 
     @abstractmethod
@@ -91,6 +101,12 @@ class Learner(ABC, Generic[LearnedT]):
             "round_number": np.array(self.round_number),
             "devices": np.array(self.devices),
             "measured": np.array(self.measured, dtype=np.float64).reshape(-1, len(Measured._fields)),
+            "group_survivors": np.array([survivors for _, survivors in self._group], dtype=np.int64),
+            **{
+                f"group_{number}_{name}": np.append(own.values, own[1:])
+                for number, (sums, _) in enumerate(self._group)
+                for name, own in sums.items()
+            },
         }
 
     def restore(self, state: Arrays) -> None:
@@ -105,6 +121,12 @@ class Learner(ABC, Generic[LearnedT]):
         self.learned, self.round_number = type(learned)(**kept), int(state["round_number"])
         self.devices = int(state["devices"])
         self.measured = [Measured(*row) for row in state["measured"].tolist()]
+        self._group = []
+        in_group = state.get("group_survivors", np.empty(0, np.int64))  # earlier versions did not save it
+        for number, survivors in enumerate(in_group.tolist()):
+            blocks = self.plan.rounds[self.round_number - 1].blocks
+            rows = {block.name: state[f"group_{number}_{block.name}"] for block in blocks}
+            self._group.append(({name: DecodedSum(row[:-2], *row[-2:]) for name, row in rows.items()}, survivors))
 
 
 def check_profile(items: IntArray, values: FloatArray, n_items: int) -> None:

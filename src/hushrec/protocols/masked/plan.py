@@ -7,9 +7,11 @@ up to 1, so the whole run costs μ². A plan is fixed and published before the f
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hushrec.errors import ParameterError, require
+
+MOST_REPEATS = 16  # rounds of a group: the terms of a run must fit into one message
 
 
 @dataclass(frozen=True)
@@ -50,11 +52,19 @@ class Round:
 
 @dataclass(frozen=True)
 class Plan:
-    """The list of rounds of a masked run. The shares of all blocks add up to 1."""
+    """The list of rounds of a masked run. The shares of all blocks add up to 1.
+
+    The list consists of groups of `repeats` equal rounds. The server learns from the mean of the sums of a group.
+    """
 
     rounds: tuple[Round, ...]
+    repeats: int = 1
 
     def __post_init__(self) -> None:
+        require(1 <= self.repeats <= MOST_REPEATS, "repeats", f"from 1 to {MOST_REPEATS}", self.repeats)
+        groups = [self.rounds[start : start + self.repeats] for start in range(0, len(self.rounds), self.repeats)]
+        if any(len(group) != self.repeats or len(set(group)) > 1 for group in groups):
+            raise ParameterError(f"rounds of a plan must be groups of {self.repeats} equal rounds (repeats).")
         total = math.fsum(block.share for block in self.blocks)
         if abs(total - 1) > 1e-9:
             raise ParameterError(f"shares of a plan must add up to 1, got {total}.")
@@ -67,6 +77,18 @@ class Plan:
     def holds_out(self) -> bool:
         """Whether devices hold out some of their ratings, because the plan has `EVALUATION` blocks."""
         return any(block.name == EVALUATION for block in self.blocks)
+
+    def groups_until(self, round_number: int) -> tuple[Round, ...]:
+        """Return one round of each group, up to the group of round `round_number`, which counts from 1."""
+        return self.rounds[: round_number : self.repeats]
+
+    def repeated(self, repeats: int) -> "Plan":
+        """Return this plan with each round replaced by `repeats` rounds, which share its budget.
+
+        Noise in the mean of their sums has the same variance as in the sum of the round that they replace.
+        """
+        rounds = (Round(tuple(replace(b, share=b.share / repeats) for b in one.blocks)) for one in self.rounds)
+        return Plan(tuple(one for one in rounds for _ in range(repeats)), repeats)
 
 
 def make_plan(rounds: list[list[Block]]) -> Plan:

@@ -100,6 +100,7 @@ class PricedPlan:
             "devices": self.cohort.devices,
             "smallest_cohort": self.cohort.smallest,
             "most_corrupt": self.cohort.most_corrupt,
+            "most_omitted": self.cohort.omitted,
             "not_covered": not_covered,
         }
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -20,6 +20,7 @@ from hushrec.protocols.masked.device_side import MaskedDevice
 from hushrec.protocols.masked.evaluation import NETWORK_SHARE, is_readable, with_evaluation
 from hushrec.protocols.masked.learning import find_learning, learning_of
 from hushrec.protocols.masked.messages import MaskedTable
+from hushrec.protocols.masked.plan import MOST_REPEATS
 from hushrec.protocols.masked.price import price_plan
 from hushrec.protocols.masked.secagg.roster import Rules, choose_rules
 from hushrec.protocols.masked.server_side import PHASES, MaskedServer
@@ -55,7 +56,10 @@ class Masked(ConfiguredProtocol):
     corrupt: float | None = None  # fraction of the survivors that may add no noise; None: 0
     reserve: float | None = None  # share of μ² that is kept for repeated attempts; None: 0
     evaluation: float = 0.0  # share of μ² for measuring accuracy on held-out ratings
-    own_epsilon: float | None = None  # budget of this person, if it is smaller than `epsilon`
+    repeats: int = 1  # number of rounds into which each round of the plan is divided
+    own_epsilon: float | None = field(
+        default=None, repr=False
+    )  # budget of this person, if it is smaller than `epsilon`
     least_cohort: int | None = None  # smallest number of devices in a sum that this person accepts
 
     def __post_init__(self) -> None:
@@ -67,6 +71,9 @@ class Masked(ConfiguredProtocol):
         share = "Give the share of the budget for measuring accuracy, such as 0.02."
         possible = 0 <= self.evaluation <= MOST_EVALUATION
         require(possible, "evaluation", f"from 0 to {MOST_EVALUATION}", self.evaluation, share)
+        number = "Give the number of rounds into which each round is divided, such as 8."
+        possible = 1 <= self.repeats <= MOST_REPEATS
+        require(possible, "repeats", f"from 1 to {MOST_REPEATS}", self.repeats, number)
         run_mu(self.epsilon, self.delta or LEDGER_DELTA)  # raises for an impossible budget
         require(self.own_epsilon is None or self.own_epsilon >= 0, "own_epsilon", "at least 0", self.own_epsilon)
 
@@ -97,19 +104,22 @@ class Masked(ConfiguredProtocol):
 
         It is `NETWORK_SHARE`, or 0 if noise would hide the measured accuracy (see `is_readable`).
         """
-        delta, cohort = self._delta_and_cohort(devices)
+        delta, cohort, _ = self._noise_and_rules(devices)
         mu = run_mu(self.epsilon, delta) * math.sqrt(1 - (self.reserve or 0.0))
         return NETWORK_SHARE if is_readable(devices, cohort.honest, mu) else 0.0
 
-    def _delta_and_cohort(self, devices: int) -> tuple[float, Cohort]:
+    def _noise_and_rules(self, devices: int) -> tuple[float, Cohort, Rules]:
+        """Return δ, the cohort for which the noise is sized, and the rules of secure aggregation for this cohort."""
         delta = default_delta(devices) if self.delta is None else self.delta
-        return delta, Cohort(devices, self.expected_survivors(devices), self.corrupt or 0.0)
+        cohort = Cohort(devices, self.expected_survivors(devices), self.corrupt or 0.0)
+        rules = _rules(cohort)
+        return delta, replace(cohort, omitted=rules.most_omitted(devices)), rules
 
     def predicts_new_items(self, model: str) -> bool:
         return find_learning(model).predicts_new_items
 
     def asks(self, terms: MaskedTerms) -> list[str]:
-        priced, rules = terms.priced, terms.rules
+        priced = terms.priced
         largest = max(one.size for one in priced.plan.rounds)
         cost = f"At most ε = {priced.epsilon:g} (δ = {priced.delta:g}) for one person's whole profile over all rounds."
         if priced.is_exact:
@@ -118,19 +128,19 @@ class Masked(ConfiguredProtocol):
         return [
             f"{rounds} with a masked table of up to {largest:,} integers.",
             cost,
-            f"Only sums of at least {rules.smallest:,} tables are revealed.",
+            f"Only sums of at least {priced.cohort.fewest_added:,} tables are revealed.",
             levels.describe_trust(terms, priced.largest_own_epsilon),
         ]
 
     def describe_report(self, terms: MaskedTerms, round_number: int, message: MaskedTable) -> list[str]:
-        numbers, exact = message.numbers, terms.priced.is_exact
+        numbers, exact, fewest = message.numbers, terms.priced.is_exact, terms.priced.cohort.fewest_added
         noise, and_noise = ("", "") if exact else ("noise and ", ", with the noise of all devices")
         limits = "This run adds no noise, so nothing limits what" if exact else "Your budget limits how much"
         return [
             f"Round {round_number}: {len(numbers):,} integers, such as {', '.join(map(str, numbers[:6]))}.",
             f"They are your clipped numbers plus {noise}masks, and look random to anyone who reads them.",
             f"Without ratings, with a used-up budget, or in a search for false reports, they are {noise}masks only.",
-            f"The server adds up the reports of at least {terms.rules.smallest:,} devices, and the masks cancel.",
+            f"The server adds up the reports of at least {fewest:,} devices, and the masks cancel.",
             f"It sees only the sum: how often each item was rated and how it was liked{and_noise}.",
             f"{limits} this sum can reveal about you.",
         ]
@@ -156,17 +166,18 @@ class Masked(ConfiguredProtocol):
         Raise `ParameterError` for options that contradict each other or a budget that cannot be met.
         """
         devices = len(fleet.rated_counts)
-        delta, cohort = self._delta_and_cohort(devices)
-        if self.least_cohort is not None and cohort.smallest < self.least_cohort:
+        delta, cohort, rules = self._noise_and_rules(devices)
+        if self.least_cohort is not None and cohort.fewest_added < self.least_cohort:
             raise ParameterError(
-                f"least_cohort must be at most {cohort.smallest}, the smallest cohort of this run, got"
+                f"least_cohort must be at most {cohort.fewest_added}, the smallest cohort of this run, got"
                 f' {self.least_cohort}. Raise the option "survivors", or lower the option "least_cohort".'
             )
         plan = learning_of(fleet.model).choose_plan(devices, run_mu(self.epsilon, delta))
         if self.evaluation:
             plan = with_evaluation(plan, self.evaluation)
+        plan = plan.repeated(self.repeats)
         priced = price_plan(plan, epsilon=self.epsilon, delta=delta, cohort=cohort, reserve=self.reserve or 0.0)
-        return MaskedTerms(priced, _rules(cohort))
+        return MaskedTerms(priced, rules)
 
     def expected_survivors(self, devices: int) -> float:
         """Return the smallest fraction of the devices with which a round may end.
@@ -217,20 +228,20 @@ class Masked(ConfiguredProtocol):
         return MaskedDevice(terms, model, self.fraction(terms))
 
     def check_terms(self, terms: MaskedTerms) -> None:
-        smallest = terms.rules.smallest
-        if self.least_cohort is not None and smallest < self.least_cohort:
+        cohort = terms.priced.cohort
+        if self.least_cohort is not None and cohort.fewest_added < self.least_cohort:
             raise ParameterError(
-                f"the smallest cohort of the run must be at least {self.least_cohort} (least_cohort), got {smallest}."
-                " Lower least_cohort, or do not join."
+                f"the smallest cohort of the run must be at least {self.least_cohort} (least_cohort), got"
+                f" {cohort.fewest_added}. Lower least_cohort, or do not join."
             )
         if self.epsilon != terms.priced.epsilon or self.delta not in (None, terms.priced.delta):
             raise RemoteProtocolError(
                 f"epsilon and delta of the options must be those of the terms, {terms.priced.epsilon:g} and"
                 f" {terms.priced.delta:g}, got {self.epsilon:g} and {self.delta}. The device does not join."
             )
-        choose_rules(terms.priced.cohort.devices, smallest, terms.rules.most_corrupt)  # raises for impossible rules
-        terms.rules.check_connected(terms.priced.cohort.devices)
-        terms.rules.check_risk(terms.priced.cohort.devices)
+        choose_rules(cohort.devices, cohort.smallest, cohort.most_corrupt)  # raises for impossible rules
+        terms.rules.check_risk(cohort.devices)
+        terms.check_omitted()
         self.fraction(terms)  # raises for an own budget in a run without noise
 
     def make_server(self, terms: MaskedTerms, model: Any, seed: int) -> ServerSide:

@@ -66,6 +66,17 @@ class MaskedTerms:
         """The number of items: the length of the first block of every plan, which has a count for each item."""
         return self.priced.plan.rounds[0].blocks[0].shape[0]
 
+    def check_omitted(self) -> None:
+        """Raise `RemoteProtocolError` if a server could leave out more tables of a sum than the noise allows for."""
+        cohort = self.priced.cohort
+        possible = self.rules.most_omitted(cohort.devices)
+        if cohort.omitted < possible:
+            raise RemoteProtocolError(
+                f"the noise must be sized for sums without {possible} of the smallest cohort's tables, which too few"
+                f" neighbours ({self.rules.neighbours}) let a server leave out, got {cohort.omitted}. The device does"
+                " not join."
+            )
+
     def agrees_with(self, accepted: "MaskedTerms") -> bool:
         """Return whether these terms equal the accepted ones; no field may change during a run."""
         return self == accepted
@@ -84,10 +95,10 @@ class MaskedTerms:
     def _parts(self) -> Iterator[bytes]:
         priced, cohort = self.priced, self.priced.cohort
         yield struct.pack(">3d", priced.epsilon, priced.delta, priced.reserve)
-        yield struct.pack(">I2d", cohort.devices, cohort.survivors, cohort.corrupt)
+        yield struct.pack(">I2dI", cohort.devices, cohort.survivors, cohort.corrupt, cohort.omitted)
         rules = self.rules
         yield struct.pack(">4I", rules.smallest, rules.most_corrupt, rules.neighbours, rules.threshold)
-        yield struct.pack(">I", len(priced.codes))
+        yield struct.pack(">2I", len(priced.codes), priced.plan.repeats)
         for one, codes in zip(priced.plan.rounds, priced.codes, strict=True):
             yield struct.pack(">I", len(codes))
             for block, code in zip(one.blocks, codes, strict=True):

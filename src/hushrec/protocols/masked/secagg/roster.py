@@ -5,12 +5,9 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
-
-import numpy as np
-from scipy.special import gammaln
 
 from hushrec.errors import ParameterError
+from hushrec.protocols.masked.secagg.chance import LARGEST_RISK, drawn_marked, most_omitted, share_risk
 from hushrec.protocols.masked.secagg.primitives import (
     HASH_BYTES,
     KEY_BYTES,
@@ -30,8 +27,7 @@ from hushrec.protocols.masked.secagg.primitives import (
 DEVICE_BYTES = 16
 KEYS_LENGTHS = (DEVICE_BYTES, KEY_BYTES, KEY_BYTES, KEY_BYTES, HASH_BYTES, SIGNATURE_BYTES)  # of `PublicKeys`
 COMPLETE = 300  # in cohorts up to this size all other devices are neighbours
-FEWEST_NEIGHBOURS = 20  # in larger cohorts; with fewer, masks might not connect all survivors
-LARGEST_RISK = 1e-9  # largest probability that corrupt devices hold enough shares of any honest device
+FEWEST_NEIGHBOURS = 20  # in larger cohorts
 LARGEST_FAILURE = 1e-3  # largest probability that the smallest cohort cannot rebuild some device's secret
 
 
@@ -61,15 +57,12 @@ class Rules:
         """
         return 3 * self.neighbours
 
-    def check_connected(self, devices: int) -> None:
-        """Raise `RemoteProtocolError` if there are too few neighbours to connect a cohort of so many devices by masks.
+    def most_omitted(self, devices: int) -> int:
+        """Return how many honest survivors' tables a server may leave out of a sum of up to so many devices.
 
-        In such a cohort a few devices might share masks with each other only, and the server would learn the sum of
-        their tables alone.
+        It is 0 if all devices are neighbours of each other. More are possible with probability `LARGEST_RISK` at most.
         """
-        least = min(devices - 1, FEWEST_NEIGHBOURS)
-        if self.neighbours < least:
-            refuse(f"neighbours must be at least {least} in a cohort of {devices} devices, got {self.neighbours}")
+        return most_omitted(devices, self.smallest, self.most_corrupt, self.neighbours, self.threshold)
 
     def check_risk(self, devices: int) -> None:
         """Raise `RemoteProtocolError` if `risk` is above `LARGEST_RISK` in a cohort of so many devices.
@@ -97,35 +90,14 @@ class Rules:
         return devices * share_risk(devices, self.most_corrupt, self.neighbours, self.threshold)
 
 
-def share_risk(devices: int, corrupt: int, neighbours: int, threshold: int) -> float:
-    """Return the probability that at least `threshold` of the neighbours that one honest device draws are corrupt.
-
-    `devices` is the size of the roster, including the honest device. `corrupt` of them are corrupt.
-    """
-    return _drawn_marked(range(threshold, neighbours + 1), devices - 1, corrupt, min(neighbours, devices - 1))
-
-
-def _drawn_marked(counts: range, others: int, marked: int, drawn: int) -> float:
-    """Return the probability that the number of marked devices in a random draw is in `counts`.
-
-    The draw takes `drawn` of `others` devices, of which `marked` are marked (hypergeometric distribution).
-    """
-    x = np.arange(max(counts.start, drawn + marked - others, 0), min(counts.stop, marked + 1, drawn + 1))
-    logs = _log_choose(marked, x) + _log_choose(others - marked, drawn - x) - _log_choose(others, drawn)
-    return float(np.exp(logs).sum())
-
-
-def _log_choose(total: int, chosen: Any) -> Any:
-    return gammaln(total + 1) - gammaln(np.add(chosen, 1)) - gammaln(np.subtract(total, chosen) + 1)
-
-
 def choose_rules(devices: int, smallest: int, most_corrupt: int) -> Rules:
-    """Return the rules with the smallest number of neighbours k ≥ `FEWEST_NEIGHBOURS` that meet two conditions.
+    """Return the rules with the smallest number of neighbours k ≥ `FEWEST_NEIGHBOURS` that meet three conditions.
 
     The threshold is ⌊k/2⌋ + 1. Secrecy: the probability that corrupt devices can rebuild a secret is at most
     `LARGEST_RISK`. Liveness: if only `smallest` devices survive and the corrupt ones among them do not help, some
-    secret has too few shares with probability at most `LARGEST_FAILURE`. In a cohort of up to `COMPLETE` devices, every
-    device draws all others instead: k = devices − 1. Raise `ParameterError` if no number meets both conditions.
+    secret has too few shares with probability at most `LARGEST_FAILURE`. Completeness: a server can leave out of a sum
+    at most a tenth as many tables (`most_omitted`) as devices may drop out. In a cohort of up to `COMPLETE` devices,
+    every device draws all others instead: k = devices − 1. Raise `ParameterError` if no number meets all conditions.
     """
     if devices < 3:
         raise ParameterError(f"devices must be at least 3 for secure aggregation, got {devices}.")
@@ -138,8 +110,10 @@ def choose_rules(devices: int, smallest: int, most_corrupt: int) -> Rules:
         )
     for neighbours in range(devices - 1 if devices <= COMPLETE else FEWEST_NEIGHBOURS, devices):
         rules = Rules(smallest, most_corrupt, neighbours, neighbours // 2 + 1)
-        stuck = _drawn_marked(range(rules.threshold), devices - 1, helpers - 1, neighbours)
-        if rules.risk(devices) <= LARGEST_RISK and devices * stuck <= LARGEST_FAILURE:
+        stuck = drawn_marked(range(rules.threshold), devices - 1, helpers - 1, neighbours)
+        if rules.risk(devices) > LARGEST_RISK or devices * stuck > LARGEST_FAILURE:
+            continue
+        if rules.most_omitted(devices) <= (devices - smallest) // 10:
             return rules
     raise ParameterError(
         f"no number of neighbours is safe for {devices} devices of which only {smallest} may survive and {most_corrupt}"
