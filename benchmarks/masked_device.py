@@ -149,7 +149,7 @@ class Peers:
         count = len(self.entries)
         text = survivors_text(partners_digest(self.roster, range(count)), range(count), count)
         others = [n for n, entry in enumerate(self.entries) if entry.device != self.name]
-        signers = others[: self.world.terms.rules.quorum(count)]
+        signers = others[: self.world.terms.rules.smallest]
         signatures = tuple(self.members[self.entries[n].device][1].sign(text) for n in signers)
         return Quorum(np.array(signers), signatures)
 

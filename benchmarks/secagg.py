@@ -85,7 +85,7 @@ def device_round(options: argparse.Namespace, world: Any) -> dict[str, float]:
         steps.sign_masks(identities[own], pairing)
     survivors = list(range(len(fresh)))
     text = survivors_text(pairing.context, survivors, len(fresh))
-    signatures = {n: identities[n].sign(text) for n in survivors[: rules.quorum(len(fresh))]}
+    signatures = {n: identities[n].sign(text) for n in survivors[: rules.smallest]}
     known, masked_for = fresh.identities, {n: steps.sign_masks(identities[n], pairing) for n in senders}
     with clock.step("consent"):
         steps.sign_survivors(identities[own], known, own, pairing, survivors, held, masked_for, rules)
@@ -137,7 +137,7 @@ def server_round(options: argparse.Namespace) -> dict[str, float]:
         with clock.step("add table"):
             total += table
     text = survivors_text(pairings[survivors[0]].context, survivors, count)
-    signatures = {n: identities[n].sign(text) for n in survivors[: rules.quorum(count)]}
+    signatures = {n: identities[n].sign(text) for n in survivors[: rules.smallest]}
     known = roster.identities
     revealed = {n: steps.reveal_shares(held[n], known, pairings[n], survivors, signatures, rules) for n in survivors}
     with clock.step("verify keys"):

@@ -31,6 +31,7 @@ from hushrec.protocols.masked.plan import Block, make_plan
 from hushrec.protocols.masked.price import price_plan
 from hushrec.protocols.masked.protocol import LARGE_COHORT, NETWORK_CORRUPT, NETWORK_SURVIVORS
 from hushrec.protocols.masked.secagg.roster import choose_rules
+from hushrec.protocols.masked.terms import MaskedTerms
 from hushrec.report.studies import make_study
 from hushrec.simulation.settings import Settings
 
@@ -173,10 +174,11 @@ def collusion() -> dict[str, Any]:
         cohort = replace(cohort, omitted=rules.most_omitted(devices))
         plan = make_plan([[Block("counts", (1_000,), 8.0, 1.0)]])
         priced = price_plan(plan, epsilon=8.0, delta=1e-6, cohort=cohort)
-        in_sum, c_max = cohort.fewest_added, cohort.most_corrupt
-        colluding = {"allowed": c_max, "one more": c_max + 1, "half": in_sum // 2, "all others": in_sum - 1}
-        found[str(devices)] = {name: priced.epsilon_if(in_sum - count) for name, count in colluding.items()}
-        found[str(devices)] |= {"n_min": cohort.smallest, "c_max": c_max}
+        terms = MaskedTerms(priced, rules)
+        honest = {"allowed": cohort.honest, "most": terms.honest_among(terms.most_colluding), "all others": 1}
+        found[str(devices)] = {name: priced.epsilon_if(count) for name, count in honest.items()}
+        found[str(devices)] |= {"n_min": cohort.smallest, "c_max": cohort.most_corrupt}
+        found[str(devices)]["most colluding"] = terms.most_colluding
     return found
 
 

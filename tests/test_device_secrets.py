@@ -185,10 +185,12 @@ def test_a_reply_that_never_ends_keeps_no_secrets(
             device._store.put_json("attempt_until", [time.time() + 0.5] * 2)
         with ThreadPoolExecutor(2) as pool:
             dripping, stepping = pool.submit(drip), pool.submit(device.step)
-            assert secrets_of(device) != []
-            wait_for(lambda: secrets_of(device) == [])
-            assert not stepping.done()
-            ended.set()
+            try:
+                assert secrets_of(device) != []
+                wait_for(lambda: secrets_of(device) == [])
+                assert not stepping.done()
+            finally:
+                ended.set()
             dripping.result()
             with pytest.raises(ConnectionFailed):
                 stepping.result()

@@ -1,12 +1,14 @@
 """A server with corrupt devices of its own: what each device checks, what it is promised, and what is beyond that.
 
 A promise holds while at most c_max devices of a cohort are corrupt. Then their shares rebuild no secret of another
-device, no two lists of survivors find a quorum, and the honest devices' noise alone is what the budget was priced with.
+device, no two lists of survivors are signed by n_min devices each, and the honest devices' noise alone is what the
+budget was priced with.
 """
 
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,12 +24,20 @@ from hushrec.protocols.masked.device_round import DeviceRound, Idle, State
 from hushrec.protocols.masked.device_table import make_table
 from hushrec.protocols.masked.encoding import Entries
 from hushrec.protocols.masked.levels import describe_trust
-from hushrec.protocols.masked.messages import SEALED_BYTES, Announcement, Partners, SealedShares, announce
+from hushrec.protocols.masked.messages import (
+    SEALED_BYTES,
+    Announcement,
+    Partners,
+    Quorum,
+    SealedShares,
+    Survivors,
+    announce,
+)
 from hushrec.protocols.masked.plan import Block, make_plan
 from hushrec.protocols.masked.price import price_plan
 from hushrec.protocols.masked.secagg import device as secagg
 from hushrec.protocols.masked.secagg.primitives import SELF_LABEL, Keystream, derive, load_private
-from hushrec.protocols.masked.secagg.roster import Roster, bitmap, choose_rules, survivors_text
+from hushrec.protocols.masked.secagg.roster import Roster, bitmap, choose_rules, partners_digest, survivors_text
 from hushrec.protocols.masked.secagg.shamir import join_shares
 from hushrec.protocols.masked.server_round import Phase, ServerRound
 from hushrec.protocols.masked.terms import MaskedTerms
@@ -147,26 +157,71 @@ def test_a_victim_that_too_many_draw_sends_no_table(scene: Scene) -> None:
     assert scene.table is before
 
 
-@pytest.mark.parametrize("more", ["seed", "mask"])
-def test_corrupt_devices_get_no_second_list_of_survivors_signed(scene: Scene, more: str) -> None:
-    """One half of the honest devices is told that the victim survived, the other that it dropped out.
+# Two lists of survivors --------------------------------------------------------------------------------------------
 
-    Corrupt devices sign both lists. Only the list of the larger half has a quorum, and one kind of share is revealed.
+
+class TwoLists:
+    """A cohort of real devices, up to their tables. The last `corrupt` of them sign whatever the server likes.
+
+    One half of the honest devices is told that the victim, at position 0, survived, the other that it dropped out.
     """
-    pairing = secagg.Pairing(bytes(32), frozenset(range(1000)), frozenset())
-    held = {0: secagg.HeldShares(b"mask", b"seed")}
-    honest = [n for n in range(1000) if n not in scene.corrupt]
-    half = len(honest) // 2 + 1
-    for kind, survivors in (("seed", list(range(1000))), ("mask", list(range(1, 1000)))):
-        text = survivors_text(pairing.context, survivors, 1000)
-        told = honest[-half:] if kind == more else honest[: len(honest) - half]
-        signatures = {n: scene.identities[n].sign(text) for n in (*told, *scene.corrupt)}
-        asked = (held, scene.roster.identities, pairing, survivors, signatures, scene.terms.rules)
-        if kind == more:
-            assert secagg.reveal_shares(*asked) == {0: kind.encode()}
-        else:
-            with pytest.raises(RemoteProtocolError, match="signatures"):
-                secagg.reveal_shares(*asked)
+
+    def __init__(self, terms: MaskedTerms, corrupt: int) -> None:
+        devices, self.terms = terms.priced.cohort.devices, terms
+        announcement = announce(SERVER, RUN, 1, 1, terms.digest, TABLE)
+        self.people = [Person(number, terms) for number in range(devices)]
+        self.roster = Roster(announcement.digest, tuple(one.report(announcement) for one in self.people))
+        sealed = [dict(zip(map(int, m.recipients), m.sealed, strict=True)) for m in self.told([self.roster] * devices)]
+        self.others = [[n for n in range(devices) if n != own] for own in range(devices)]  # all are neighbours
+        shown = [np.array(others) for others in self.others]
+        inboxes = [tuple(sealed[n][own] for n in others) for own, others in enumerate(self.others)]
+        everybody = bitmap(range(devices), devices)
+        self.tables = self.told([Partners(everybody, s, inbox) for s, inbox in zip(shown, inboxes, strict=True)])
+        self.honest, self.corrupt = list(range(devices - corrupt)), list(range(devices - corrupt, devices))
+        self.context = partners_digest(self.roster, range(devices))
+
+    def told(self, messages: list[Any]) -> list[Any]:
+        return [one.report(message) for one, message in zip(self.people, messages, strict=True)]
+
+    def secret(self, told: list[int], survivors: list[int], kind: str) -> bytes:
+        """The victim's secret from the shares that these honest devices reveal for this list, and corrupt ones have."""
+        text, signatures = survivors_text(self.context, survivors, len(self.people)), {}
+        for own in told:
+            owners = [n for n in self.others[own] if n in survivors]
+            signed = tuple(self.tables[n].signature for n in owners)
+            message = Survivors(bitmap(survivors, len(self.people)), np.array(owners), signed)
+            signatures[own] = self.people[own].report(message).signature
+        signatures |= {own: self.people[own].identity.sign(text) for own in self.corrupt}
+        signers = sorted(signatures)
+        quorum = Quorum(np.array(signers), tuple(signatures[n] for n in signers))
+        shares = {n + 1: getattr(self.people[n].round.state.held[0], f"{kind}_share") for n in self.corrupt}
+        for own in set(told) - {0}:
+            revealed = self.people[own].report(quorum)
+            shares[own + 1] = dict(zip(map(int, revealed.owners), revealed.shares, strict=True))[0]
+        return join_shares(dict(list(shares.items())[: self.terms.rules.threshold]))
+
+    def read(self) -> np.ndarray:
+        """The victim's table without masks, from both of its secrets."""
+        half, everybody = len(self.honest) // 2, list(range(len(self.people)))
+        seed = self.secret(self.honest[:half], everybody, "seed")
+        private = load_private(self.secret(self.honest[half:], everybody[1:], "mask"))
+        table, stream = self.tables[0].numbers.copy(), Keystream(SIZE)
+        stream.subtract(table, derive(seed, SELF_LABEL, self.context, 0))
+        for other in self.others[0]:
+            stream.subtract(table, secagg.pair_key(private, self.roster, self.context, 0, other))
+        return table
+
+
+@pytest.mark.parametrize(("devices", "corrupt"), [(10, 0.0), (20, 0.05), (60, 0.05)])
+def test_as_many_corrupt_devices_as_the_device_said_get_no_second_list_signed(devices: int, corrupt: float) -> None:
+    """With more, up to 2 n_min − n, two lists have n_min signatures each, and the server reads the victim's table."""
+    terms = terms_of(devices, 0.8, corrupt)
+    most, enough = terms.most_colluding, 2 * terms.rules.smallest - devices
+    assert terms.rules.most_corrupt < most < enough
+    with pytest.raises(RemoteProtocolError, match="signatures"):
+        TwoLists(terms, most).read()
+    attack = TwoLists(terms, enough)
+    assert np.array_equal(attack.read(), attack.people[0].table)
 
 
 # A roster of the server's own devices ------------------------------------------------------------------------------
@@ -225,12 +280,13 @@ def test_the_noise_of_the_honest_devices_is_enough_for_c_max_of_the_servers_own(
 
 @pytest.mark.parametrize("corrupt", [4, 9])
 def test_beyond_c_max_the_noise_shrinks_to_what_the_device_said(corrupt: int) -> None:
-    """No device can tell who runs the others: it says beforehand what half of them, or all, would make of its ε."""
+    """No device can tell who runs the others: it says beforehand what 4 of 10, or all of them, would make of its ε."""
     terms = terms_of(10, 1.0, 0.0)
     low, high = expected_noise(terms, 10 - corrupt)
     assert low <= Rigged(terms, corrupt).noise(lost=0) <= high
-    half, alone = terms.priced.epsilon_if(5), terms.priced.epsilon_if(1)
-    assert 8.0 < terms.priced.epsilon_if(6) < half < alone
+    assert (terms.most_colluding, terms.honest_among(4)) == (4, 6)
+    noisy, alone = terms.priced.epsilon_if(6), terms.priced.epsilon_if(1)
+    assert 8.0 < noisy < alone
     words = describe_trust(terms, 8.0)
-    assert f"{half:.3g}" in words
+    assert f"If 4 did, ε 8 would be {noisy:.3g}" in words
     assert f"{alone:.3g}" in words

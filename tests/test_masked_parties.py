@@ -2,6 +2,7 @@
 
 import copy
 import math
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ from parties import statement_of
 from test_masked_run import device_sum, small_problem
 
 from hushrec import wire
-from hushrec.budget.gaussian import epsilon_of_mu, run_mu
+from hushrec.budget.gaussian import Cohort, epsilon_of_mu, run_mu
 from hushrec.budget.ledger import Ledger
 from hushrec.device.budgets import allow_run
 from hushrec.engines.cpu.masked import CpuMaskedEngine
@@ -21,6 +22,7 @@ from hushrec.errors import LocalProtocolError, ParameterError, RemoteProtocolErr
 from hushrec.messages import Address, Envelope
 from hushrec.protocols import find_protocol
 from hushrec.protocols.masked import device_table
+from hushrec.protocols.masked.device_round import MOST_ATTEMPTS, check_announcement
 from hushrec.protocols.masked.device_state import spent_in
 from hushrec.protocols.masked.encoding import add_share, encode_block
 from hushrec.protocols.masked.gp.fleet_size import fleet_sentence
@@ -505,13 +507,89 @@ def test_terms_cross_the_wire() -> None:
     assert not small_problem(n_users=PEOPLE, epsilon=7.0).terms.agrees_with(terms)
 
 
-def test_a_device_refuses_a_cohort_below_its_own_minimum_and_one_that_no_quorum_can_sign() -> None:
+def test_the_digest_of_terms_covers_every_number() -> None:
+    """A device compares digests only, so that each field of plan, noise, cohort and rules must change it."""
+    terms = small_problem(n_users=PEOPLE, repeats=2, reserve=0.25).terms
+    priced, plan = terms.priced, terms.priced.plan
+    first, *blocks = plan.rounds[0].blocks
+    code, *codes = priced.codes[0]
+
+    def changed(one: Any, **values: Any) -> Any:
+        """A copy with other values, which are not checked: the digest itself must tell them."""
+        made = copy.copy(one)
+        for name, value in values.items():
+            object.__setattr__(made, name, value)
+        return made
+
+    def with_block(block: Any) -> Any:
+        rounds = (changed(plan.rounds[0], blocks=(block, *blocks)), *plan.rounds[1:])
+        return changed(priced, plan=changed(plan, rounds=rounds))
+
+    others = [changed(priced, **{name: getattr(priced, name) * 0.75}) for name in ("epsilon", "delta", "reserve")]
+    cohort = priced.cohort
+    others += [changed(priced, cohort=changed(cohort, **{name: value + 1})) for name, value in vars(cohort).items()]
+    others += [with_block(changed(first, name="other")), with_block(changed(first, shape=(*first.shape, 1)))]
+    others += [with_block(changed(first, **{name: getattr(first, name) * 0.75})) for name in ("clip", "share")]
+    others.append(changed(priced, plan=changed(plan, repeats=1)))
+    for name in ("clip", "clip_units", "norm_squared", "share_variance"):
+        one = changed(code, **{name: getattr(code, name) + 1})
+        others.append(changed(priced, codes=((one, *codes), *priced.codes[1:])))
+    changes = [changed(terms, priced=one) for one in others]
+    changes += [changed(terms, rules=changed(terms.rules, **{name: n + 1})) for name, n in vars(terms.rules).items()]
+    digests = {one.digest for one in changes} | {terms.digest}
+    assert len(digests) == 1 + len(changes) == 1 + 3 + 4 + 4 + 1 + 4 + 4
+
+
+def test_a_device_refuses_terms_of_sizes_that_would_exhaust_it() -> None:
+    """Ten million devices, more neighbours than devices, and a reserve that is no share; at once."""
+    problem = small_problem(n_users=PEOPLE)
+    terms, priced = problem.terms, problem.terms.priced
+    started = time.perf_counter()
+    for devices in (10**7, 2 * 10**9):
+        rules = Rules(math.ceil(0.8 * devices), 0, devices - 1, devices // 2 + 1)
+        sized = replace(priced, cohort=Cohort(devices, 0.8), delta=1e-12)
+        with pytest.raises(RemoteProtocolError, match="devices"):
+            Masked(8.0, delta=1e-12).make_device(MaskedTerms(sized, rules), problem.model)
+    for neighbours in (PEOPLE, 10**6, 2**33):
+        rules = replace(terms.rules, neighbours=neighbours, threshold=neighbours)
+        with pytest.raises(RemoteProtocolError, match="neighbours"):
+            Masked(8.0, delta=priced.delta).make_device(MaskedTerms(priced, rules), problem.model)
+    assert time.perf_counter() - started < 5
+    for reserve in (math.nan, -5.0, 1.0, 1e300):
+        with pytest.raises(RemoteProtocolError, match="reserve"):
+            MaskedTerms(replace(priced, reserve=reserve), terms.rules)
+
+
+def test_a_device_refuses_the_attempt_after_the_thousandth_of_a_round() -> None:
+    """A server that sees how devices draw neighbours could otherwise repeat the draw until it suits it."""
+    problem = small_problem(n_users=PEOPLE)
+    key = Ed25519PrivateKey.generate()
+    public_key, digest = key.public_key().public_bytes_raw(), problem.terms.digest
+    first, last, late = (
+        announce(key, SIMULATED_RUN, 1, attempt, digest, bytes(32)) for attempt in (1, MOST_ATTEMPTS, MOST_ATTEMPTS + 1)
+    )
+    for message in (first, last):
+        check_announcement(message, problem.terms, SIMULATED_RUN, public_key, (0, 0))
+    with pytest.raises(RemoteProtocolError, match="attempt must be at most"):
+        check_announcement(late, problem.terms, SIMULATED_RUN, public_key, (0, 0))
+
+
+def test_with_repeats_a_device_has_learned_after_the_first_group_only() -> None:
+    """Before that the public table is the one of the start, which says nothing."""
+    engine = run_of(repeats=3)
+    client, public = engine.clients[0], engine.server.side
+    for has_learned in (False, False, True, True):
+        engine.run_round()
+        assert client.side.has_learned(public.public) == has_learned
+
+
+def test_a_device_refuses_a_cohort_below_its_own_minimum_and_one_with_two_quorums() -> None:
     """Its person asks for eight, and the run promises six; or fewer than half may survive."""
     problem = small_problem(n_users=PEOPLE, survivors=0.6)
     with pytest.raises(ParameterError, match="at least 8"):
         Masked(8.0, least_cohort=8).make_device(problem.terms, problem.model)
     few = small_problem(n_users=PEOPLE, survivors=0.4)
-    with pytest.raises(ParameterError, match="quorum"):
+    with pytest.raises(ParameterError, match="smallest"):
         Masked(8.0).make_device(few.terms, few.model)
 
 

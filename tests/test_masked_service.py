@@ -471,7 +471,7 @@ def test_the_page_shows_a_masked_run_in_its_own_words(tmp_path: Path) -> None:
         assert first == [f"item-{n}" for n in np.argsort(-counts, kind="stable")[: len(first)]]  # the most popular
         left = " ".join(page.get("/api/sent").json()["table"])
         assert "Round 1: 24 integers" in left
-        assert "at least 4 devices" in left
+        assert "at least 4 honest devices" in left
         assert page.post("/api/level", json={"level": 4}).status_code == 204
         state = page.get("/api/state").json()
         assert (state["ledger"]["fixed"], state["ledger"]["rounds"]) == (None, 1)

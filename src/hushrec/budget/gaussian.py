@@ -169,14 +169,9 @@ class Cohort:
         return math.ceil(_decimal(self.corrupt) * self.smallest)
 
     @property
-    def fewest_added(self) -> int:
-        """The smallest number of tables in a sum that a hostile server can learn: n_min − g."""
-        return self.smallest - self.omitted
-
-    @property
     def honest(self) -> int:
-        """The number of honest devices whose noise every revealed sum contains: n_min − g − c_max."""
-        return self.fewest_added - self.most_corrupt
+        """The smallest number of honest devices in a sum that a hostile server can learn: n_min − g − c_max."""
+        return self.smallest - self.omitted - self.most_corrupt
 
 
 def share_variance(norm_squared: int, mu: float, share: float, cohort: Cohort) -> int:

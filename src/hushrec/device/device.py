@@ -523,10 +523,7 @@ def _drop_expired(weak: "weakref.ref[Device]", closed: threading.Event) -> None:
         device = weak()
         if device is None:
             return
-        with (
-            device._lock,
-            contextlib.suppress(HushrecError),
-        ):  # a store that cannot be read is reported by the next step
+        with device._lock, contextlib.suppress(HushrecError):  # the next step reports a store that cannot be read
             if not closed.is_set():
                 open_attempt.drop_expired(device._session)
-        del device
+        del device  # a device that nobody else uses must not be kept alive while the thread waits

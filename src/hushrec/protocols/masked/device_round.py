@@ -38,6 +38,8 @@ from hushrec.protocols.masked.secagg.roster import PublicKeys, Roster
 from hushrec.protocols.masked.terms import MaskedTerms
 from hushrec.randomness import RandomStream
 
+MOST_ATTEMPTS = 1_000  # of one round: a server sees each draw of neighbours, and could repeat it until it likes one
+
 
 @dataclass(frozen=True)
 class Idle:
@@ -260,6 +262,11 @@ def check_announcement(
     if message.place <= last:
         raise RemoteProtocolError(
             f"round and attempt must be later than those of the last announcement, {last}, got {message.place}."
+        )
+    if message.attempt > MOST_ATTEMPTS:
+        raise RemoteProtocolError(
+            f"attempt must be at most {MOST_ATTEMPTS}, got {message.attempt}: masks are drawn anew in each attempt, and"
+            " with enough draws chance helps the server. The device sends no report."
         )
     terms.table_size(message.round_number)  # raises for a round that the plan does not have
 

@@ -201,7 +201,7 @@ class MaskedDevice(DeviceSide):
         return self._learning.order
 
     def has_learned(self, public: Arrays) -> bool:
-        return int(public["round_number"]) > 0
+        return int(public["round_number"]) >= self._terms.priced.plan.repeats
 
     def popularity(self, public: Arrays) -> FloatArray:
         return np.asarray(self._predicting.with_new_items(public)["log_counts"])

@@ -51,19 +51,19 @@ def read_level(given: str | float, terms: MaskedTerms) -> float:
 def describe_trust(terms: MaskedTerms, epsilon: float) -> str:
     """Return sentences that say how many devices may collude with the server, and what `epsilon` becomes if more do."""
     priced, c_max = terms.priced, terms.rules.most_corrupt
-    in_sum = priced.cohort.fewest_added
-    few = f"at most {c_max:,} devices of a cohort collude" if c_max else "no other device colludes"
+    few = "no other device colludes"
+    if c_max:
+        few = f"at most {c_max:,} devices of a cohort collude" if c_max > 1 else "at most 1 device of a cohort colludes"
     protects = "Masks hide a table" if priced.is_exact else "The budget holds"
     words = f"{protects} if {few} with the server, which decides who may join."
-    if not 0 < epsilon <= priced.largest_own_epsilon < math.inf or in_sum // 2 <= c_max:
+    if not 0 < epsilon <= priced.largest_own_epsilon < math.inf:
         return words
-    fraction = priced.own_fraction(epsilon)
-    half, all_others = (priced.epsilon_if(honest, fraction) for honest in (in_sum - in_sum // 2, 1))
-    left = f"\u03b5 would be {all_others:.3g}" if all_others < math.inf else "nothing would be guaranteed"
-    return (
-        f"{words} If half of the devices in a sum did, \u03b5 {epsilon:g} would be {half:.3g} at"
-        f" \u03b4 {priced.own_delta:g}; if all others did, {left}."
-    )
+    fraction, more = priced.own_fraction(epsilon), terms.most_colluding
+    noisy, alone = (priced.epsilon_if(honest, fraction) for honest in (terms.honest_among(more), 1))
+    if more > c_max:
+        words += f" If {more:,} did, \u03b5 {epsilon:g} would be {noisy:.3g} at \u03b4 {priced.own_delta:g}."
+    left = f"\u03b5 would be {alone:.3g}" if alone < math.inf else "nothing would be guaranteed"
+    return f"{words} If more did, the server might read your table alone, and {left}."
 
 
 def _explain(epsilon: float, terms: MaskedTerms) -> PrivacyLevel:
@@ -88,7 +88,7 @@ def _explain(epsilon: float, terms: MaskedTerms) -> PrivacyLevel:
         welcome=attack,
         words=[
             attack,
-            f"Every sum covers at least {priced.cohort.fewest_added:,} devices. {describe_trust(terms, epsilon)}",
+            f"Every sum covers at least {priced.cohort.honest:,} honest devices. {describe_trust(terms, epsilon)}",
             "Reports look the same at every level: random numbers. Only this device knows which level is in use.",
         ],
         confirm=f"From the next round on, your budget for this run is \u03b5 {epsilon:g} (\u03b4"

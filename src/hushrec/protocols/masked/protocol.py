@@ -60,7 +60,7 @@ class Masked(ConfiguredProtocol):
     own_epsilon: float | None = field(
         default=None, repr=False
     )  # budget of this person, if it is smaller than `epsilon`
-    least_cohort: int | None = None  # smallest number of devices in a sum that this person accepts
+    least_cohort: int | None = None  # smallest number of honest devices in a sum that this person accepts
 
     def __post_init__(self) -> None:
         absent = "Give the fraction of devices that are absent from a round, such as 0.1."
@@ -128,19 +128,19 @@ class Masked(ConfiguredProtocol):
         return [
             f"{rounds} with a masked table of up to {largest:,} integers.",
             cost,
-            f"Only sums of at least {priced.cohort.fewest_added:,} tables are revealed.",
+            f"Only sums over at least {priced.cohort.honest:,} honest devices are revealed.",
             levels.describe_trust(terms, priced.largest_own_epsilon),
         ]
 
     def describe_report(self, terms: MaskedTerms, round_number: int, message: MaskedTable) -> list[str]:
-        numbers, exact, fewest = message.numbers, terms.priced.is_exact, terms.priced.cohort.fewest_added
+        numbers, exact, fewest = message.numbers, terms.priced.is_exact, terms.priced.cohort.honest
         noise, and_noise = ("", "") if exact else ("noise and ", ", with the noise of all devices")
         limits = "This run adds no noise, so nothing limits what" if exact else "Your budget limits how much"
         return [
             f"Round {round_number}: {len(numbers):,} integers, such as {', '.join(map(str, numbers[:6]))}.",
             f"They are your clipped numbers plus {noise}masks, and look random to anyone who reads them.",
             f"Without ratings, with a used-up budget, or in a search for false reports, they are {noise}masks only.",
-            f"The server adds up the reports of at least {fewest:,} devices, and the masks cancel.",
+            f"The server adds up the reports of at least {fewest:,} honest devices, and the masks cancel.",
             f"It sees only the sum: how often each item was rated and how it was liked{and_noise}.",
             f"{limits} this sum can reveal about you.",
         ]
@@ -167,9 +167,9 @@ class Masked(ConfiguredProtocol):
         """
         devices = len(fleet.rated_counts)
         delta, cohort, rules = self._noise_and_rules(devices)
-        if self.least_cohort is not None and cohort.fewest_added < self.least_cohort:
+        if self.least_cohort is not None and cohort.honest < self.least_cohort:
             raise ParameterError(
-                f"least_cohort must be at most {cohort.fewest_added}, the smallest cohort of this run, got"
+                f"least_cohort must be at most {cohort.honest}, the fewest honest devices in a sum of this run, got"
                 f' {self.least_cohort}. Raise the option "survivors", or lower the option "least_cohort".'
             )
         plan = learning_of(fleet.model).choose_plan(devices, run_mu(self.epsilon, delta))
@@ -229,10 +229,15 @@ class Masked(ConfiguredProtocol):
 
     def check_terms(self, terms: MaskedTerms) -> None:
         cohort = terms.priced.cohort
-        if self.least_cohort is not None and cohort.fewest_added < self.least_cohort:
+        if cohort.devices > LARGEST_COHORT or terms.rules.neighbours >= cohort.devices:
+            raise RemoteProtocolError(
+                f"a cohort must have at most {LARGEST_COHORT} devices, more than the neighbours that each one draws,"
+                f" got {cohort.devices} devices and {terms.rules.neighbours} neighbours. The device does not join."
+            )
+        if self.least_cohort is not None and cohort.honest < self.least_cohort:
             raise ParameterError(
-                f"the smallest cohort of the run must be at least {self.least_cohort} (least_cohort), got"
-                f" {cohort.fewest_added}. Lower least_cohort, or do not join."
+                f"the fewest honest devices in a sum of the run must be at least {self.least_cohort} (least_cohort),"
+                f" got {cohort.honest}. Lower least_cohort, or do not join."
             )
         if self.epsilon != terms.priced.epsilon or self.delta not in (None, terms.priced.delta):
             raise RemoteProtocolError(

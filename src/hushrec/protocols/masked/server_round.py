@@ -4,7 +4,7 @@
     KEYS     PublicKeys                → roster        at least n_min devices
     SHARES   SealedShares              → partners      at least n_min devices
     TABLE    MaskedTable               → survivors     at least n_min devices; tables are added as they arrive
-    CONSENT  Consent                   → quorum        more than (roster + c_max)/2 devices
+    CONSENT  Consent                   → quorum        at least n_min devices
     UNMASK   Unmasking                 → the sum       t shares of every secret
 
 The caller calls `close` at the deadline of each phase. The attempt ends in phase SUMMED or FAILED. If it fails, nothing
@@ -216,11 +216,8 @@ class ServerRound:
             self.n_keys = len(distinct)
         if self.phase in (Phase.KEYS, Phase.SHARES, Phase.TABLE):
             self.stayed = self.reported
-        rules, needed = self.terms.rules, self.terms.rules.smallest
-        if self.phase is Phase.CONSENT:
-            needed = rules.quorum(len(self._roster))
-        elif self.phase is Phase.UNMASK:
-            needed = rules.threshold
+        rules = self.terms.rules
+        needed = rules.threshold if self.phase is Phase.UNMASK else rules.smallest
         if len(self._reports) < needed:
             raise AttemptFailed(
                 f"there must be at least {needed} reports in phase {self.phase.value}, got {len(self._reports)}."

@@ -6,7 +6,7 @@ smallest cohort or the number of neighbours before it reports.
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from hushrec.budget.gaussian import SMALLEST_SHARE_VARIANCE, require_delta
@@ -38,6 +38,8 @@ class MaskedTerms:
                 "codes must match the blocks of the plan: one for each block, with the same size and clip. The"
                 " device does not join."
             )
+        if not 0 <= priced.reserve < 1:
+            raise RemoteProtocolError(f"reserve must be at least 0 and below 1, got {priced.reserve}.")
         largest = max(4 * one.size for one in priced.plan.rounds)
         if largest > LARGEST_TABLE:
             raise RemoteProtocolError(f"tables of the plan must have at most {LARGEST_TABLE} bytes, got {largest}.")
@@ -65,6 +67,16 @@ class MaskedTerms:
     def n_items(self) -> int:
         """The number of items: the length of the first block of every plan, which has a count for each item."""
         return self.priced.plan.rounds[0].blocks[0].shape[0]
+
+    @cached_property
+    def most_colluding(self) -> int:
+        """The largest number of corrupt devices in a cohort with which masks still hide each honest device's table."""
+        return self.rules.most_colluding(self.priced.cohort.devices)
+
+    def honest_among(self, corrupt: int) -> int:
+        """Return the smallest number of honest devices in a sum if `corrupt` devices of its cohort are corrupt."""
+        rules = replace(self.rules, most_corrupt=corrupt)
+        return rules.smallest - corrupt - rules.most_omitted(self.priced.cohort.devices)
 
     def check_omitted(self) -> None:
         """Raise `RemoteProtocolError` if a server could leave out more tables of a sum than the noise allows for."""

@@ -1,6 +1,7 @@
 """Probabilities of the random draw of neighbours: what corrupt devices and a hostile server gain from it by chance.
 
-A cohort has n devices, of which at most c_max are corrupt. Each device draws k neighbours, all draws equally likely.
+A cohort has n devices, of which at most c_max are corrupt; which ones must not depend on the draws. Each device draws k
+neighbours, all draws equally likely.
 """
 
 import math
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaln, logsumexp
 
-LARGEST_RISK = 1e-9  # largest probability, in one attempt, that a bound on what a server learns does not hold
+LARGEST_RISK = 1e-12  # largest probability, in one attempt, that a bound on what a server learns does not hold
 
 
 def share_risk(devices: int, corrupt: int, neighbours: int, threshold: int) -> float:

@@ -114,9 +114,8 @@ def accept_roster(roster: Roster, announcement: bytes, keys: PublicKeys, rules: 
     own = bisect_left(roster.entries, keys.device, key=lambda entry: entry.device)
     if roster.entries[own : own + 1] != (keys,):
         refuse("the roster must contain the keys that this device sent")
-    least = max(rules.smallest, rules.quorum(len(roster)))
-    if len(roster) < least:
-        refuse(f"the roster must have at least {least} devices, got {len(roster)}")
+    if len(roster) < rules.smallest:
+        refuse(f"the roster must have at least {rules.smallest} devices, got {len(roster)}")
     rules.check_risk(len(roster))
     return own
 
@@ -274,18 +273,18 @@ def reveal_shares(
     For a survivor it is the share of the seed, and for any other partner the share of the mask key. `held` has the
     shares that this device holds, by position of the sender. `survivors` is the list that this device signed, and
     `signatures` has the signatures of that list by position of the signer. `identities` are the public Ed25519 keys of
-    all devices, in the order of the roster. Raise `RemoteProtocolError` unless at least `rules.quorum` survivors have
-    signed the list.
+    all devices, in the order of the roster. Raise `RemoteProtocolError` unless at least `rules.smallest` survivors have
+    signed the list: two lists with so many signatures each need 2 n_min − n corrupt devices, which sign both.
     """
     text = survivors_text(pairing.context, survivors, len(identities))
     on_list = frozenset(survivors)
-    signed, quorum = 0, rules.quorum(len(identities))
+    signed = 0
     for position in on_list.intersection(signatures):
         signed += is_signed(identities[position], signatures[position], text)
-        if signed == quorum:
+        if signed == rules.smallest:
             break
     else:
-        refuse(f"at least {quorum} signatures of the survivors must be valid, got {signed}")
+        refuse(f"at least {rules.smallest} signatures of the survivors must be valid, got {signed}")
     return {
         sender: shares.seed_share if sender in on_list else shares.mask_share
         for sender, shares in held.items()

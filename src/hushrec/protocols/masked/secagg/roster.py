@@ -3,8 +3,8 @@
 import operator
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 
 from hushrec.errors import ParameterError
 from hushrec.protocols.masked.secagg.chance import LARGEST_RISK, drawn_marked, most_omitted, share_risk
@@ -35,7 +35,7 @@ LARGEST_FAILURE = 1e-3  # largest probability that the smallest cohort cannot re
 class Rules:
     """The public rules of secure aggregation in a cohort, which are part of the terms of a run."""
 
-    smallest: int  # n_min: with fewer survivors nothing is revealed
+    smallest: int  # n_min: so many devices must sign the same list of survivors, or nothing is revealed
     most_corrupt: int  # c_max: the largest number of corrupt devices that the rules protect against
     neighbours: int  # k: the number of neighbours that each device draws
     threshold: int  # t: the number of shares that rebuild a secret
@@ -75,13 +75,6 @@ class Rules:
                 f" secret, got {self.neighbours}"
             )
 
-    def quorum(self, devices: int) -> int:
-        """Return how many devices of a roster must sign a list of survivors: more than (devices + most_corrupt)/2.
-
-        With at most `most_corrupt` corrupt devices, no two different lists can both reach this number.
-        """
-        return (devices + self.most_corrupt) // 2 + 1
-
     def risk(self, devices: int) -> float:
         """Return a bound on the probability that corrupt devices can rebuild a secret of any honest device.
 
@@ -89,7 +82,28 @@ class Rules:
         """
         return devices * share_risk(devices, self.most_corrupt, self.neighbours, self.threshold)
 
+    def most_colluding(self, devices: int) -> int:
+        """Return the largest number of corrupt devices in a cohort of so many devices with which a sum is still large.
 
+        More than `most_corrupt` devices leave out more noise than the budget allows for, but masks still hide each
+        table as long as the corrupt devices are too few
+
+        - to sign two lists of survivors, each with other honest devices, and so to learn both secrets of one device:
+          2 n_min − n are enough;
+        - to hold t shares of a secret;
+        - to let the server leave more tables out of a sum than `choose_rules` allows.
+        """
+        corrupt = self.most_corrupt
+        while corrupt + 1 < 2 * self.smallest - devices:
+            more = replace(self, most_corrupt=corrupt + 1)
+            risk = max(more.risk(size) for size in (self.smallest, devices))
+            if risk > LARGEST_RISK or more.most_omitted(devices) > _acceptable_omitted(devices, self.smallest):
+                break
+            corrupt += 1
+        return corrupt
+
+
+@lru_cache(maxsize=64)
 def choose_rules(devices: int, smallest: int, most_corrupt: int) -> Rules:
     """Return the rules with the smallest number of neighbours k ≥ `FEWEST_NEIGHBOURS` that meet three conditions.
 
@@ -101,24 +115,28 @@ def choose_rules(devices: int, smallest: int, most_corrupt: int) -> Rules:
     """
     if devices < 3:
         raise ParameterError(f"devices must be at least 3 for secure aggregation, got {devices}.")
-    helpers = smallest - most_corrupt
-    if smallest < (devices + most_corrupt) // 2 + 1:
+    helpers, least = smallest - most_corrupt, (devices + most_corrupt) // 2 + 1
+    if smallest < least:
         raise ParameterError(
-            f"smallest must be above (devices + most_corrupt)/2, so that survivors have a quorum, got {smallest} for"
-            f" {devices} devices and {most_corrupt} corrupt."
-            ' Raise the option "survivors", or lower the option "corrupt".'
+            f"smallest cohort must be at least {least} of {devices} devices with {most_corrupt} corrupt, or two lists"
+            f' of survivors could be signed, got {smallest}. Raise the option "survivors" (0.8 is usual), or lower'
+            ' the option "corrupt".'
         )
     for neighbours in range(devices - 1 if devices <= COMPLETE else FEWEST_NEIGHBOURS, devices):
         rules = Rules(smallest, most_corrupt, neighbours, neighbours // 2 + 1)
         stuck = drawn_marked(range(rules.threshold), devices - 1, helpers - 1, neighbours)
         if rules.risk(devices) > LARGEST_RISK or devices * stuck > LARGEST_FAILURE:
             continue
-        if rules.most_omitted(devices) <= (devices - smallest) // 10:
+        if rules.most_omitted(devices) <= _acceptable_omitted(devices, smallest):
             return rules
     raise ParameterError(
         f"no number of neighbours is safe for {devices} devices of which only {smallest} may survive and {most_corrupt}"
         ' may be corrupt. Raise the option "survivors", or lower the option "corrupt".'
     )
+
+
+def _acceptable_omitted(devices: int, smallest: int) -> int:
+    return (devices - smallest) // 10
 
 
 @dataclass(frozen=True)
