@@ -41,6 +41,12 @@ class PricedPlan:
         """
         return TableSent(tuple(code.event(self.cohort, fraction) for code in self.codes[round_index]))
 
+    def cost(self, round_index: int) -> float:
+        """Return the cost μ² of one table of a round; `round_index` counts rounds from 0."""
+        accountant = TableAccountant()
+        accountant.compose(self.table_sent(round_index))
+        return accountant.mu_squared
+
     def accountant(self) -> TableAccountant:
         """Return an accountant with the cost of one table in every round, without repeated attempts."""
         accountant = TableAccountant()

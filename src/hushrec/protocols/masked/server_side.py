@@ -30,7 +30,7 @@ from hushrec.protocols.masked.encoding import (
     split_table,
 )
 from hushrec.protocols.masked.learning import learning_of
-from hushrec.protocols.masked.messages import COMMITMENTS_BYTES, SEALED_BYTES, MaskedTable, announce
+from hushrec.protocols.masked.messages import COMMITMENTS_BYTES, SEALED_BYTES, Announcement, MaskedTable, announce
 from hushrec.protocols.masked.secagg.roster import PublicKeys, device_name
 from hushrec.protocols.masked.secagg.shamir import SHARE_BYTES
 from hushrec.protocols.masked.server_round import EXPECTED, Phase, ServerRound
@@ -60,6 +60,7 @@ class MaskedServer(ServerSide):
         self.suspicion = Suspicion()
         self._counted = (0, 0)  # latest round and attempt that `_n_probes` has counted
         self._n_probes = self._n_discarded = 0  # of all attempts of this round: probes, discarded sums
+        self._charged = 0.0  # μ² of a device whose tables were in all attempts so far
 
     @property
     def terms(self) -> MaskedTerms:
@@ -80,6 +81,7 @@ class MaskedServer(ServerSide):
             **self.suspicion.state,
             "pool": np.array(sorted(map(str, self._pool)), dtype=np.str_),
             "round_counts": np.array([*self._counted, self._n_probes, self._n_discarded]),
+            "charged": np.array(self._charged),
         }
 
     def restore(self, state: State) -> None:
@@ -89,6 +91,7 @@ class MaskedServer(ServerSide):
         self._pool = list(map(str, state["pool"]))
         *counted, self._n_probes, self._n_discarded = map(int, state.get("round_counts", (0, 0, 0, 0)))
         self._counted = counted[0], counted[1]
+        self._charged = float(state.get("charged", math.inf))  # earlier versions did not save it
 
     @property
     def fewest_devices(self) -> int:
@@ -185,7 +188,19 @@ class MaskedServer(ServerSide):
     def _next_members(self) -> list[Name]:
         place = (0, 0) if self.attempt is None else self.attempt.announcement.place
         rng = self._randomness.stream(Purpose.COHORTS, place[0] * 2**20 + place[1])  # another one for each attempt
-        return self.suspicion.without_suspects(self._pool, self._terms, rng=rng)
+        return self.suspicion.without_suspects(self._pool, self._terms, rng=rng, may_spoil=self._can_pay_twice)
+
+    @property
+    def _can_pay_twice(self) -> bool:
+        """Whether the budget of a device can pay for this round twice, and for each later round once."""
+        priced, index = self._terms.priced, self.learner.round_number
+        rounds = [priced.cost(later) for later in range(index, len(priced.codes))]
+        return bool(rounds) and self._charged + rounds[0] + math.fsum(rounds) <= priced.mu_squared * (1 + 1e-9)
+
+    def _charge(self, announcement: Announcement) -> None:
+        """Count the cost of a table in this attempt; a probe costs nothing."""
+        if not announcement.probe:
+            self._charged += self._terms.priced.cost(announcement.round_number - 1)
 
     # A round ---------------------------------------------------------------------------------------------------
 
@@ -234,10 +249,12 @@ class MaskedServer(ServerSide):
         self._open_attempt.receive_sum(signatures, total)
 
     def close(self, address: Address, reports: Iterable[tuple[Name, Any]]) -> Inbox | RoundOver | NextAttempt:
-        attempt = self._open_attempt
+        attempt, phase = self._open_attempt, self._open_attempt.phase
         try:
             attempt.close((device_name(sender), message) for sender, message in reports)
         except AttemptFailed as failure:
+            if phase not in (Phase.KEYS, Phase.SHARES):
+                self._charge(attempt.announcement)
             self._record(attempt)
             return NextAttempt(str(failure), self._next_members())
         return self._end_round(attempt) if attempt.phase is Phase.SUMMED else self._inbox()
@@ -269,6 +286,7 @@ class MaskedServer(ServerSide):
         discarded = [cohort for cohort in attempt.cohorts if cohort not in good]
         self._n_discarded += len(discarded)
         was_probe = attempt.announcement.probe
+        self._charge(attempt.announcement)
         self._record(attempt)
         self.suspicion.record_sums(
             self._members(discarded), self._members(good), was_probe=was_probe, has_one_cohort=attempt.is_single

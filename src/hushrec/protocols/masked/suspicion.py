@@ -20,6 +20,12 @@ discarded sum. From then on the other suspects have missed fewer, and they are l
 which s can be left out, one hostile device therefore spoils at most ⌈n/s⌉ + 1 sums of a run besides those of probes,
 whatever it does; if it leaves and joins again under another name, at most as many again.
 
+Once a sum without some suspects is good, the hostile device is probably one of these *hidden* suspects. While the
+reserve of the budget can pay for a spoiled attempt (`may_spoil`), the next attempt asks one half of them again. A good
+sum then clears this half, and a discarded sum the other half, so that after at most log₂ s + 1 more discarded sums only
+one device is left out. If a sum without any hidden suspect is discarded, the hostile device has sent honest tables in
+between, and the halving ends for the rest of the run.
+
 With several cohorts, a discarded sum costs the round one cohort and no further budget. So devices in one discarded sum
 are spread over the cohorts of the next round, and only devices in two discarded sums or more are left out.
 
@@ -48,7 +54,8 @@ class Search(enum.Enum):
     NOT_BEGUN = "not begun"
     PROBING = "probing"  # the next attempt is a probe
     ENDED = "ended"  # the likeliest suspect is left out
-    FAILED = "failed"  # too many probes were in vain, or a sum was discarded after the search had ended
+    HALVING = "halving"  # too many probes were in vain, or a sum was discarded after the search had ended
+    FAILED = "failed"  # the halving of the hidden suspects has failed too
 
 
 class Suspicion:
@@ -66,6 +73,7 @@ class Suspicion:
         self._good: Counter[str] = Counter()  # number of good sums with it
         self._present: set[str] = set()  # devices that stayed in the latest attempt that asked them
         self._left = 0  # number of devices that sent keys in the latest attempt, but did not stay
+        self._hidden: set[str] = set()  # suspects without which a sum was good; one of them probably sends false tables
 
     @property
     def suspects(self) -> frozenset[str]:
@@ -110,13 +118,24 @@ class Suspicion:
             if left <= 1:
                 self.search = Search.ENDED
             elif self._vain == MOST_VAIN_PROBES:
-                self.search = Search.FAILED
+                self.search = Search.HALVING
             return
         self._discarded.update(false)
-        if false and self.search is Search.ENDED:
-            self.search = Search.FAILED
+        if self.search is Search.HALVING:
+            self._halve_hidden(false or set(map(str, good)), is_good=not false)
+        elif false and self.search is Search.ENDED:
+            self.search = Search.HALVING
         elif false and has_one_cohort and self.search is Search.NOT_BEGUN:
             self.search = Search.PROBING
+
+    def _halve_hidden(self, in_sum: set[str], *, is_good: bool) -> None:
+        """Reduce the hidden suspects to those that an attempt's sum, with the tables of `in_sum`, does not clear."""
+        if is_good:
+            self._hidden = (self._hidden or set(self._with_fewest_missed)) - in_sum
+        elif self._hidden:
+            self._hidden &= in_sum
+            if not self._hidden:
+                self.search = Search.FAILED
 
     def record_presence(self, asked: Iterable[Name], with_keys: int, stayed: Collection[Name]) -> None:
         """Record which of the devices that an attempt asked have stayed, and how many have left.
@@ -128,33 +147,37 @@ class Suspicion:
         self._present = self._present.difference(map(str, asked)).union(map(str, stayed))
         self._left = with_keys - len(stayed)
 
-    def without_suspects(self, members: Sequence[Name], terms: MaskedTerms, *, rng: RandomStream) -> list[Name]:
+    def without_suspects(
+        self, members: Sequence[Name], terms: MaskedTerms, *, rng: RandomStream, may_spoil: bool = False
+    ) -> list[Name]:
         """Return the members that the next attempt asks: all but the culprits and suspects that can be left out.
 
         Leaving devices out must not reduce the number of cohorts. So enough of the devices that stayed in their latest
         attempt must remain, even if as many drop out again as in the last attempt. `rng` decides between suspects
-        with equal numbers of missed sums and of good sums.
+        with equal numbers of missed sums and of good sums. `may_spoil` says whether one half of the hidden suspects may
+        be asked again, because the budget can pay for a spoiled attempt.
         """
         smallest, largest = terms.rules.smallest, terms.priced.cohort.devices
         present = self._present.intersection(map(str, members))
         cohorts = len(cohort_sizes(len(present), smallest, largest))
         spare = len(present) - self._left - fewest_devices(cohorts, smallest, largest)
         left_out = set()
-        for name in self._doubted(members, cohorts, rng):
+        for name in self._doubted(members, cohorts, rng, may_spoil=may_spoil):
             if spare <= 0:
                 break
             left_out.add(name)
             spare -= str(name) in present
         return [name for name in members if name not in left_out]
 
-    def _doubted(self, members: Sequence[Name], cohorts: int, rng: RandomStream) -> list[Name]:
+    def _doubted(self, members: Sequence[Name], cohorts: int, rng: RandomStream, *, may_spoil: bool) -> list[Name]:
         """Return the members that may be left out, in the order in which `without_suspects` leaves them out.
 
         Culprits come first, then devices by the number of discarded sums that they missed, then by the number of good
         sums that they were in; a draw decides between equals. During a search, and after it has found a device, the
         list has culprits and the `_likeliest` suspects only: all that are absent, and the first half of those that are
-        present. Otherwise it has culprits and all devices that were in a discarded sum or, with several `cohorts`, in
-        at least two discarded sums.
+        present. The same holds for hidden suspects, if there are any, but all of them stay in the list unless
+        `may_spoil`. Otherwise it has culprits and all devices that were in a discarded sum or, with several `cohorts`,
+        in at least two discarded sums.
         """
         has_likeliest = self.search in (Search.PROBING, Search.ENDED)
         least = 1 if has_likeliest or cohorts == 1 else 2
@@ -164,11 +187,13 @@ class Suspicion:
             for name, draw in zip(doubted, rng.random(len(doubted)), strict=True)
         }
         doubted.sort(key=order.__getitem__)
-        if not has_likeliest:
+        hidden = self._hidden if self.search is Search.HALVING and cohorts == 1 else set[str]()
+        candidates = self._likeliest if has_likeliest else frozenset(hidden)
+        if not candidates:
             return doubted
-        likeliest = self._likeliest
-        here = [name for name in doubted if str(name) in likeliest & self._present]
-        left_out = likeliest.difference(map(str, here[math.ceil(len(here) / 2) :])) | self.culprits
+        here = [name for name in doubted if str(name) in candidates & self._present]
+        asked_again = here[math.ceil(len(here) / 2) :] if has_likeliest or may_spoil else []
+        left_out = candidates.difference(map(str, asked_again)) | self.culprits
         return [name for name in doubted if str(name) in left_out]
 
     @property
@@ -182,6 +207,7 @@ class Suspicion:
             "culprits": np.array(sorted(self.culprits), dtype=np.str_),
             "present": np.array(sorted(self._present), dtype=np.str_),
             "left": np.array(self._left),
+            "hidden": np.array(sorted(self._hidden), dtype=np.str_),
             "search": np.array(self.search.value, dtype=np.str_),
             "vain_probes": np.array(self._vain),
         }
@@ -201,6 +227,7 @@ class Suspicion:
         self._left = int(state["left"])
         self.search = Search(str(state.get("search", Search.FAILED.value)))
         self._vain = int(state.get("vain_probes", 0))
+        self._hidden = set(map(str, state.get("hidden", ())))  # earlier versions did not save it
 
 
 def _with_fewest(names: Iterable[str], counts: Counter[str]) -> frozenset[str]:
