@@ -77,12 +77,17 @@ def framing_after_one_table() -> Lies:
 
 
 def searched(
-    lies: Lies, seed: int, absent: range = range(0), attempts: int = 60, smallest: int = N_MIN
+    lies: Lies,
+    seed: int,
+    absent: range = range(0),
+    attempts: int = 60,
+    smallest: int = N_MIN,
+    may_spoil: bool = False,
 ) -> tuple[Suspicion, list[int], int]:
     """So many attempts of devices that stay: the suspicion, who is asked next, and how many tables were in vain."""
     suspicion, rng, spoiled = Suspicion(), np.random.default_rng(seed), 0
     for number in range(attempts):
-        asked = set(suspicion.without_suspects(range(PEOPLE), terms(smallest), rng=rng))
+        asked = set(suspicion.without_suspects(range(PEOPLE), terms(smallest), rng=rng, may_spoil=may_spoil))
         here = asked - set(absent) if number else asked
         was_probe = suspicion.search is Search.PROBING
         is_false = LIAR in here and lies(was_probe, here)
@@ -120,8 +125,49 @@ def test_whoever_plays_with_probes_spoils_one_table_more(lies: Lies, seed: int) 
     suspicion, asked, spoiled = searched(lies, seed)
     assert spoiled <= PEOPLE // (PEOPLE - N_MIN) + 1
     assert LIAR not in asked
-    assert suspicion.search is Search.FAILED or suspicion.suspects == {str(LIAR)}
-    assert suspicion.search is Search.FAILED or lies is not in_tables
+    assert suspicion.search is Search.HALVING or suspicion.suspects == {str(LIAR)}
+    assert suspicion.search is Search.HALVING or lies is not in_tables
+
+
+@pytest.mark.parametrize("lies", [in_tables, by_chance])
+@pytest.mark.parametrize("seed", range(5))
+def test_where_the_budget_pays_for_it_whoever_plays_with_probes_is_singled_out(lies: Lies, seed: int) -> None:
+    """At most log₂ 40 + 1, that is 6, tables more are in vain, and then everybody but the liar is asked."""
+    _, asked, spoiled = searched(lies, seed, may_spoil=True)
+    assert spoiled <= PEOPLE // (PEOPLE - N_MIN) + 1 + 6
+    assert set(range(PEOPLE)) - set(asked) == {LIAR}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_halving_ends_with_a_liar_that_rests_meanwhile(seed: int) -> None:
+    """It sends honest tables while few are left out, and so spoils at most 6 tables more than without halving."""
+
+    def while_many_are_left_out(probe: bool, asked: set[int]) -> bool:
+        return not probe and PEOPLE - len(asked) not in range(2, PEOPLE - N_MIN)
+
+    spoiled = searched(while_many_are_left_out, seed, may_spoil=True, attempts=300)[2]
+    assert spoiled <= PEOPLE // (PEOPLE - N_MIN) + 1 + 6
+
+
+def test_a_sum_that_contradicts_the_halving_ends_it() -> None:
+    """Nobody whom the halving suspects was in this discarded sum. From then on as many as possible are left out."""
+    suspicion = begun(range(PEOPLE))
+    suspicion.search = Search.HALVING
+    suspicion.record_sums([], range(40, PEOPLE))
+    assert suspicion._hidden == set(map(str, range(40)))
+    suspicion.record_sums(range(20, PEOPLE), [])  # half of the forty were asked again
+    assert suspicion._hidden == set(map(str, range(20, 40)))
+    suspicion.record_sums([], range(30, PEOPLE))
+    assert suspicion._hidden == set(map(str, range(20, 30)))
+    draws = [np.random.default_rng(n) for n in range(2)]
+    without, asked = (
+        suspicion.without_suspects(range(PEOPLE), terms(), rng=rng, may_spoil=bool(n)) for n, rng in enumerate(draws)
+    )
+    assert set(range(PEOPLE)) - set(without) == set(range(20, 30))
+    assert len(set(range(20, 30)) - set(asked)) == 5
+    suspicion.record_sums([*range(20), *range(30, PEOPLE)], [])
+    assert suspicion.search is Search.FAILED
+    assert len(suspicion.without_suspects(range(PEOPLE), terms(), rng=draws[0], may_spoil=True)) == N_MIN
 
 
 def test_a_search_leaves_out_the_device_that_is_framed_or_the_one_that_frames_it() -> None:
@@ -191,7 +237,7 @@ def test_without_devices_to_spare_a_few_probes_are_in_vain() -> None:
         assert suspicion.search is Search.PROBING
         assert suspicion.without_suspects(few, terms(), rng=np.random.default_rng(0)) == list(few)
         suspicion.record_sums(few, [], was_probe=True)
-    assert suspicion.search is Search.FAILED
+    assert suspicion.search is Search.HALVING
 
 
 def test_a_search_survives_an_attempt_with_too_few_keys() -> None:
@@ -208,9 +254,9 @@ def test_a_search_fails_after_so_many_probes_in_vain() -> None:
     for number in range(MOST_VAIN_PROBES):
         assert suspicion.search is Search.PROBING, number
         suspicion.record_sums(range(PEOPLE), [], was_probe=True)
-    assert suspicion.search is Search.FAILED
+    assert suspicion.search is Search.HALVING
     suspicion.record_sums(range(PEOPLE), [])
-    assert suspicion.search is Search.FAILED
+    assert suspicion.search is Search.HALVING
 
 
 def test_with_several_cohorts_a_search_continues_but_does_not_begin() -> None:
@@ -230,7 +276,7 @@ def test_a_discarded_sum_after_a_search_says_that_the_search_found_the_wrong_dev
     suspicion.record_sums([], range(LIAR))
     assert suspicion.search is Search.ENDED
     suspicion.record_sums(range(LIAR), range(LIAR + 1, PEOPLE), has_one_cohort=has_one_cohort)
-    assert suspicion.search is Search.FAILED
+    assert suspicion.search is Search.HALVING
 
 
 def test_after_a_search_several_cohorts_leave_out_the_device_that_it_found_and_nobody_else() -> None:
@@ -286,7 +332,9 @@ def test_a_restored_server_leaves_out_the_same() -> None:
     suspicion.record_sums([], range(100))
     suspicion.record_presence(range(PEOPLE), PEOPLE, range(5, PEOPLE))
     suspicion.culprits |= {"199"}
+    suspicion._hidden |= {"3"}
     again.restore(suspicion.state)
+    assert again._hidden == {"3"}
     draws = (np.random.default_rng(1) for _ in range(2))
     first, second = (one.without_suspects(range(PEOPLE), terms(), rng=next(draws)) for one in (suspicion, again))
     assert first == second

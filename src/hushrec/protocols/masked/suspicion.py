@@ -121,7 +121,7 @@ class Suspicion:
                 self.search = Search.HALVING
             return
         self._discarded.update(false)
-        if self.search is Search.HALVING:
+        if self.search is Search.HALVING and has_one_cohort:
             self._halve_hidden(false or set(map(str, good)), is_good=not false)
         elif false and self.search is Search.ENDED:
             self.search = Search.HALVING
