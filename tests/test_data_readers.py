@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import re
 import subprocess
 import sys
 
@@ -160,6 +161,25 @@ def test_integer_ids_are_ordered_as_numbers_even_beyond_64_bits(read):
 def test_the_scale_is_the_smallest_usual_one_that_holds_every_value(values, scale):
     """The order is that of the list in docs/data.md."""
     assert str(Scale.guess(values)) == scale
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ([1, 3, 5], ""),
+        ([0, 1, 2, 3, 4, 5], ""),
+        ([3, 3], ""),
+        ([-9.5, -0.3, 4, 9.8], ""),
+        ([68, 75, 84], "16% of the guessed scale 0-100.*--scale MIN,MAX"),
+        ([3, 3.5, 4], "25% of the guessed scale 1-5.*--scale MIN,MAX"),
+        ([-1, 1, 2, 3, 4, 5], r"30% of the guessed scale -10-10.*--scale MIN,MAX.*--missing -1 .*missing=-1\)"),
+        ([0, 5, 6, 7, 8, 9, 10], "^The lowest rating, 0, .*--missing 0"),
+    ],
+)
+def test_a_guessed_scale_is_doubted_if_ratings_use_little_of_it_or_one_seems_to_mean_none(values, said):
+    """By hand: (84 − 68)/100 = 16 %; −1 is 2 away from 1, and the others are 1 apart."""
+    doubt = Scale.guess(values).doubt(values)
+    assert re.search(said, doubt) if said else doubt == ""
 
 
 def test_a_scale_maps_to_one_to_five_and_back():

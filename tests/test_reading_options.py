@@ -7,6 +7,7 @@ import pytest
 import typer
 from command import run
 
+from hushrec import Recommender, train
 from hushrec.cli import app
 from hushrec.cli.reading import Reading
 from hushrec.data import load
@@ -150,3 +151,21 @@ def test_a_guessed_scale_is_announced_with_what_it_was_guessed_from(
     assert "--scale" in said
     assert "guessed" not in run("data", "describe", path, "--scale", "0,100").err
     assert "guessed" not in run("data", "describe", "synthetic").err
+
+
+def test_a_doubtful_scale_is_remarked_once_where_it_is_guessed(tmp_path: Path) -> None:
+    """By every command, and by `fit` and `train` if they read the ratings; not if the scale is given."""
+    rows = [(f"u{n % 8}", f"i{n // 8}", 68 + n % 5 + n // 8) for n in range(80)]
+    path = tmp_path / "wine.csv"
+    path.write_text("user,item,rating\n" + "".join(f"{u},{i},{value}\n" for u, i, value in rows))
+    assert run("data", "describe", path).err.count("--scale MIN,MAX") == 1
+    assert "too wide" in run("data", "describe", path).err
+    assert "too wide" not in run("data", "describe", path, "--scale", "60,90").err
+    said: list[str] = []
+    few = {"protocol": "plain", "model": "mf", "rounds": 1, "factors": 1}
+    Recommender(**few).fit(rows, remark=said.append)
+    train(rows, remark=said.append, **few)
+    Recommender(**few).fit(load(rows, scale=(60, 90)), remark=said.append)
+    assert sum("--scale" in sentence for sentence in said) == 2
+    outcome = run("train", path, "--protocol", "plain", "--model", "mf", "--rounds", 1, "--factors", 1)
+    assert outcome.err.count("too wide") == 1

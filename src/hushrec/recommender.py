@@ -83,6 +83,8 @@ class Recommender:
         are warnings of the logger `hushrec`.
         """
         read, notes = read_ratings(ratings, y, items), remark or LOGGER.warning
+        if read is not ratings and read.scale_doubt:
+            notes(read.scale_doubt)
         found = train_run(read, final=True, compare=False, progress=progress, remark=notes, **flat(self._settings))
         return self._now(found, pandas=is_pandas(ratings))
 

@@ -51,6 +51,29 @@ class Scale:
             f"ratings must lie on one of the usual scales ({', '.join(map(str, USUAL_SCALES))}). Pass --scale MIN,MAX."
         )
 
+    def doubt(self, values: npt.ArrayLike) -> str:
+        """Return why this scale, guessed from `values`, may be wrong, and what to pass; "" if nothing suggests it.
+
+        It is doubted if the ratings use less than half of it, or if the lowest rating looks like a sign for "no
+        rating" (`_seems_missing`).
+        """
+        array = np.asarray(values, dtype=np.float64)
+        lowest, highest = float(array.min()), float(array.max())
+        share = (highest - lowest) / (self.high - self.low)
+        sentences = []
+        if 0 < share < 0.5:
+            sentences.append(
+                f"The ratings use only {share:.0%} of the guessed scale {self}, and a scale that is too wide can make"
+                " predictions less accurate. Pass --scale MIN,MAX (in Python: hushrec.data.load(..., scale=(MIN,"
+                " MAX))) with the lowest and the highest rating that people could give."
+            )
+        if _seems_missing(array, lowest):
+            sentences.append(
+                f"The lowest rating, {lowest:g}, is far from the others. If it means no rating, pass --missing"
+                f" {lowest:g} (in Python: hushrec.data.load(..., missing={lowest:g}))."
+            )
+        return " ".join(sentences)
+
     def holds(self, values: npt.ArrayLike) -> BoolArray:
         """Return whether each value is between `low` and `high`; False for NaN."""
         array = np.asarray(values, dtype=np.float64)
@@ -75,6 +98,19 @@ class Scale:
         width = float(self.high - self.low)
         steps = next((n for n in (width, 2 * width) if n.is_integer() and n < MOST_STARS), 4)
         return np.linspace(self.low, self.high, int(steps) + 1)
+
+
+def _seems_missing(values: FloatArray, lowest: float) -> bool:
+    """Return whether `lowest`, the smallest of `values`, looks like a sign for "no rating".
+
+    It does if it is 0 or negative, all other values are positive, and its distance from them is at least twice the
+    largest distance between neighbours among them.
+    """
+    if lowest > 0:
+        return False
+    distinct = np.unique(values)
+    gaps = np.diff(distinct)
+    return bool(len(gaps) > 1 and distinct[1] > 0 and gaps[0] >= 2 * gaps[1:].max())
 
 
 USUAL_SCALES = (

@@ -116,10 +116,14 @@ def _print_summary(about: "Ratings", sizes: Mapping[str, int], values: "FloatArr
     """
     counts = ", ".join(counted(number, noun) for noun, number in sizes.items())
     words = "no scale" if about.scale is None else f"scale {about.scale}"
-    if about.scale_is_guessed and values is not None:
+    doubt = ""
+    if about.scale_is_guessed and about.scale is not None and values is not None:
         guessed = f"guessed from ratings of {values.min():g} to {values.max():g}"
-        words += f", {guessed}. If the scale is wrong, pass --scale MIN,MAX"
+        doubt = about.scale.doubt(values)
+        words += f", {guessed}" + ("" if doubt else ". If the scale is wrong, pass --scale MIN,MAX")
     say(f"{about.name}: {counts}, {words}")
+    if doubt:
+        say(doubt)
     for notice in [] if about.catalogue is None else about.catalogue.notices:
         say(notice)
 
