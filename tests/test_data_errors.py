@@ -33,7 +33,15 @@ KEEP_ONE = "Pass --duplicates first, last or mean (in Python: duplicates=...) to
 ONCE = "expected each (user, item) pair once, but this pair is also in"
 IF_HEADER = "If line 1 is a header, pass --columns with its names for user, item and rating."
 SAY_SKIP = "If there are lines above the ratings, pass --skip-rows."
-SCALES = "(1-5, 0-1, 0.5-5, 0-5, 1-10, 0-10, -10-10, 0-100)"
+SAY_SCALE = (
+    "ratings must lie on one of the usual scales (1-5, 0-1, 0.5-5, 0-5, 1-10, 0-10, -10-10, 0-100), but do not. Pass"
+    " --scale MIN,MAX (in Python: hushrec.data.load(..., scale=(MIN, MAX)))."
+)
+SAY_LOWEST = "If the lowest rating means no rating, pass it with --missing (in Python: missing)."
+SAY_COUNTS = (
+    " If they are counts, such as plays or purchases, pass --implicit (in Python: implicit=True), which reads only who"
+    " chose what."
+)
 
 REFUSED = {
     # name: (content, settings, message after the file's name)
@@ -147,7 +155,12 @@ REFUSED = {
     "ratings on no usual scale": (
         b"a,x,5\nb,y,1000\n",
         {},
-        f", column rating: ratings must lie on one of the usual scales {SCALES}. Pass --scale MIN,MAX.",
+        f", column rating: {SAY_SCALE}{SAY_COUNTS}",
+    ),
+    "a sign for no rating far below the others": (
+        b"a,x,1\nb,y,2\nc,y,3\nd,x,-99\n",
+        {},
+        f", column rating: {SAY_SCALE} {SAY_LOWEST}",
     ),
     "an empty user": (
         b"a,x,5\n ,y,4\n",

@@ -153,6 +153,21 @@ def test_a_guessed_scale_is_announced_with_what_it_was_guessed_from(
     assert "guessed" not in run("data", "describe", "synthetic").err
 
 
+def test_counts_are_described_with_their_range_and_with_what_to_pass(tmp_path: Path) -> None:
+    """No usual scale holds them; `--implicit` is what the user needs, and other commands refuse with the same hint."""
+    path = tmp_path / "plays.csv"
+    path.write_text("user,item,rating\nann,a,1\nbob,a,50000\nbob,b,30\n")
+    outcome = run("data", "describe", path)
+    assert outcome.code == 0
+    assert "--implicit" in outcome.err
+    assert "ratings of 1 to 50,000" in outcome.out
+    found = json.loads(run("data", "describe", path, "--json").out)
+    assert (found["scale"], found["range"], found["ratings"]) == (None, [1, 50000], 3)
+    assert "--implicit" in run("train", path).err
+    path.write_text("user,item,rating\nann,a,500\n")
+    assert run("data", "describe", path).code == 1
+
+
 def test_a_doubtful_scale_is_remarked_once_where_it_is_guessed(tmp_path: Path) -> None:
     """By every command, and by `fit` and `train` if they read the ratings; not if the scale is given."""
     rows = [(f"u{n % 8}", f"i{n // 8}", 68 + n % 5 + n // 8) for n in range(80)]

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hushrec.arrays import BoolArray, FloatArray
-from hushrec.errors import DataError
+from hushrec.errors import DataError, NoUsualScale
 
 LOWEST, HIGHEST = 1.0, 5.0
 MOST_STARS = 10  # largest number of values that a rating form offers
@@ -42,13 +42,25 @@ class Scale:
 
     @classmethod
     def guess(cls, values: npt.ArrayLike) -> "Scale":
-        """Return the first usual scale, such as 1-5, that contains every value; raise `DataError` if none does."""
+        """Return the first usual scale, such as 1-5, that contains every value; raise `NoUsualScale` if none does."""
         array = np.asarray(values, dtype=np.float64)
         for scale in USUAL_SCALES:
             if scale.holds(array).all():
                 return scale
-        raise DataError(
-            f"ratings must lie on one of the usual scales ({', '.join(map(str, USUAL_SCALES))}). Pass --scale MIN,MAX."
+        low, high = float(array.min()), float(array.max())
+        hints = ""
+        if low >= 0 and low.is_integer() and high.is_integer():
+            hints += (
+                " If they are counts, such as plays or purchases, pass --implicit (in Python: implicit=True), which"
+                " reads only who chose what."
+            )
+        if low < 0:
+            hints += " If the lowest rating means no rating, pass it with --missing (in Python: missing)."
+        raise NoUsualScale(
+            f"ratings must lie on one of the usual scales ({', '.join(map(str, USUAL_SCALES))}), but do not. Pass"
+            f" --scale MIN,MAX (in Python: hushrec.data.load(..., scale=(MIN, MAX))).{hints}",
+            low=low,
+            high=high,
         )
 
     def doubt(self, values: npt.ArrayLike) -> str:

@@ -69,12 +69,13 @@ class Reading:
     ] = None
     data_dir: DataDir = None
 
-    def load(self, data: str) -> "Ratings":
-        """Return the ratings of a data set or file, after printing a summary to stderr."""
+    def load(self, data: str, *, silent: bool = False) -> "Ratings":
+        """Return the ratings of a data set or file, after printing a summary to stderr unless `silent`."""
         from hushrec.data.sources import load
 
         ratings = load(data, data_dir=self.data_dir, **self.given())
-        announce(ratings)
+        if not silent:
+            announce(ratings)
         return ratings
 
     def shard(self, data: str, folder: Path, ratings_per_shard: int) -> "Shards":
