@@ -37,6 +37,10 @@ SAY_SCALE = (
     "ratings must lie on one of the usual scales (1-5, 0-1, 0.5-5, 0-5, 1-10, 0-10, -10-10, 0-100), but do not. Pass"
     " --scale MIN,MAX (in Python: hushrec.data.load(..., scale=(MIN, MAX)))."
 )
+SAY_JSON = (
+    " must be CSV, TSV, `::` separated text or Parquet, but is JSON. Save it as CSV or Parquet, or in Python pass a"
+    " frame."
+)
 SAY_LOWEST = "If the lowest rating means no rating, pass it with --missing (in Python: missing)."
 SAY_COUNTS = (
     " If they are counts, such as plays or purchases, pass --implicit (in Python: implicit=True), which reads only who"
@@ -192,6 +196,9 @@ REFUSED = {
         {},
         " must be CSV, TSV, `::` separated text or Parquet, but is another binary file. Save it as CSV.",
     ),
+    "json": (b'[{"user": "a", "item": "x", "rating": 5}]', {}, SAY_JSON),
+    "json over several lines": (b'{\n  "a": [\n    ["x", 5]\n  ]\n}\n', {}, SAY_JSON),
+    "a json object per line": (b'{"user": 1, "note": "a \\"b\\""}\n{"user": 2, "note": ""}\n', {}, SAY_JSON),
     "a line too short": (b"a,x,5\nb,y,4\nc,z\n", {}, ", line 3: expected 3 fields as in line 1, found 2."),
     "a line too long": (b"a,x,5\nb,y,4,1\nc,z,3\n", {}, ", line 2: expected 3 fields as in line 1, found 4."),
     "one too short and one too long": (
