@@ -1,5 +1,6 @@
 """Every refusal of the readers: it names file, line, column and what was expected, and echoes no rating."""
 
+import datetime
 import gzip
 import io
 import os
@@ -13,7 +14,8 @@ from hushrec.data import load
 from hushrec.errors import DataError
 
 REMEDY = "Correct or remove the row"
-EMPTY = f" {REMEDY}. If empty fields mean no rating, pass --missing '' (in Python: missing=\"\")."
+IF_EMPTY = " If empty fields mean no rating, pass --missing '' (in Python: missing=\"\")."
+EMPTY = f" {REMEDY}.{IF_EMPTY}"
 
 
 def parquet(**columns: list) -> bytes:
@@ -141,10 +143,15 @@ REFUSED = {
         {},
         ", row 2, column rating: expected a finite number." + EMPTY,
     ),
-    "truth values as ratings": (
-        parquet(user=[1], item=[1], rating=[True]),
+    "dates as ratings": (
+        parquet(user=[1], item=[1], rating=[datetime.date(2020, 1, 31)]),
         {},
-        ", column rating: expected numbers, found Boolean. Convert the column to numbers.",
+        ", column rating: expected numbers, found Date. Convert the column to numbers.",
+    ),
+    "a truth value that is missing": (
+        parquet(user=[1, 2], item=[1, 2], rating=[True, None]),
+        {},
+        f", row 2, column rating: expected a number from 0 to 1. {REMEDY}, or change --scale.{IF_EMPTY}",
     ),
     "fractions as ids": (
         parquet(user=[1.5], item=[1], rating=[5]),

@@ -242,8 +242,11 @@ def all_missing(path: Path) -> DataError:
 
 
 def read_values(table: Table, column: pl.Series, scale: Scale | None) -> FloatArray:
-    """Return a column of ratings as finite numbers; raise `DataError` for other values, or ratings off the scale."""
-    if not (column.dtype == pl.String or column.dtype.is_numeric()):
+    """Return a column of ratings as finite numbers, True as 1 and False as 0.
+
+    Raise `DataError` for other values, or ratings off the scale.
+    """
+    if not (column.dtype in (pl.String, pl.Boolean) or column.dtype.is_numeric()):
         raise DataError(
             f"{table.path}, column rating: expected numbers, found {column.dtype}. Convert the column to numbers."
         )
