@@ -188,3 +188,12 @@ def test_a_one_class_model_has_no_fakes_to_explain() -> None:
     assert (outcome.code, outcome.out) == (1, "")
     assert "epsilon_g must not be given" in outcome.err
     assert outcome.err.count("\n") == 1
+
+
+def test_the_command_says_where_the_budget_of_masked_is_explained() -> None:
+    """In its help, and to a user who names a model of `masked`."""
+    for outcome in (run("budget", "--help"), run("budget", "--model", "gp")):
+        said = " ".join((outcome.out + outcome.err).split())
+        assert "masked" in said
+        assert "`hushrec train` prints" in said
+        assert "docs/choose-a-budget.md" in said

@@ -1,5 +1,6 @@
 """Every refusal of the readers: it names file, line, column and what was expected, and echoes no rating."""
 
+import datetime
 import gzip
 import io
 import os
@@ -13,7 +14,8 @@ from hushrec.data import load
 from hushrec.errors import DataError
 
 REMEDY = "Correct or remove the row"
-EMPTY = f" {REMEDY}. If empty fields mean no rating, pass --missing '' (in Python: missing=\"\")."
+IF_EMPTY = " If empty fields mean no rating, pass --missing '' (in Python: missing=\"\")."
+EMPTY = f" {REMEDY}.{IF_EMPTY}"
 
 
 def parquet(**columns: list) -> bytes:
@@ -33,7 +35,19 @@ KEEP_ONE = "Pass --duplicates first, last or mean (in Python: duplicates=...) to
 ONCE = "expected each (user, item) pair once, but this pair is also in"
 IF_HEADER = "If line 1 is a header, pass --columns with its names for user, item and rating."
 SAY_SKIP = "If there are lines above the ratings, pass --skip-rows."
-SCALES = "(1-5, 0-1, 0.5-5, 0-5, 1-10, 0-10, -10-10, 0-100)"
+SAY_SCALE = (
+    "ratings must lie on one of the usual scales (1-5, 0-1, 0.5-5, 0-5, 1-10, 0-10, -10-10, 0-100), but do not. Pass"
+    " --scale MIN,MAX (in Python: hushrec.data.load(..., scale=(MIN, MAX)))."
+)
+SAY_JSON = (
+    " must be CSV, TSV, `::` separated text or Parquet, but is JSON. Save it as CSV or Parquet, or in Python pass a"
+    " frame."
+)
+SAY_LOWEST = "If the lowest rating means no rating, pass it with --missing (in Python: missing)."
+SAY_COUNTS = (
+    " If they are counts, such as plays or purchases, pass --implicit (in Python: implicit=True), which reads only who"
+    " chose what."
+)
 
 REFUSED = {
     # name: (content, settings, message after the file's name)
@@ -129,10 +143,15 @@ REFUSED = {
         {},
         ", row 2, column rating: expected a finite number." + EMPTY,
     ),
-    "truth values as ratings": (
-        parquet(user=[1], item=[1], rating=[True]),
+    "dates as ratings": (
+        parquet(user=[1], item=[1], rating=[datetime.date(2020, 1, 31)]),
         {},
-        ", column rating: expected numbers, found Boolean. Convert the column to numbers.",
+        ", column rating: expected numbers, found Date. Convert the column to numbers.",
+    ),
+    "a truth value that is missing": (
+        parquet(user=[1, 2], item=[1, 2], rating=[True, None]),
+        {},
+        f", row 2, column rating: expected a number from 0 to 1. {REMEDY}, or change --scale.{IF_EMPTY}",
     ),
     "fractions as ids": (
         parquet(user=[1.5], item=[1], rating=[5]),
@@ -147,7 +166,12 @@ REFUSED = {
     "ratings on no usual scale": (
         b"a,x,5\nb,y,1000\n",
         {},
-        f", column rating: ratings must lie on one of the usual scales {SCALES}. Pass --scale MIN,MAX.",
+        f", column rating: {SAY_SCALE}{SAY_COUNTS}",
+    ),
+    "a sign for no rating far below the others": (
+        b"a,x,1\nb,y,2\nc,y,3\nd,x,-99\n",
+        {},
+        f", column rating: {SAY_SCALE} {SAY_LOWEST}",
     ),
     "an empty user": (
         b"a,x,5\n ,y,4\n",
@@ -179,6 +203,9 @@ REFUSED = {
         {},
         " must be CSV, TSV, `::` separated text or Parquet, but is another binary file. Save it as CSV.",
     ),
+    "json": (b'[{"user": "a", "item": "x", "rating": 5}]', {}, SAY_JSON),
+    "json over several lines": (b'{\n  "a": [\n    ["x", 5]\n  ]\n}\n', {}, SAY_JSON),
+    "a json object per line": (b'{"user": 1, "note": "a \\"b\\""}\n{"user": 2, "note": ""}\n', {}, SAY_JSON),
     "a line too short": (b"a,x,5\nb,y,4\nc,z\n", {}, ", line 3: expected 3 fields as in line 1, found 2."),
     "a line too long": (b"a,x,5\nb,y,4,1\nc,z,3\n", {}, ", line 2: expected 3 fields as in line 1, found 4."),
     "one too short and one too long": (

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import re
 import subprocess
 import sys
 
@@ -12,6 +13,8 @@ from pace import slowness
 
 from hushrec.data import Ratings, Scale, load
 from hushrec.data.ratings import Catalogue
+from hushrec.data.sources import Form, find_file
+from hushrec.data.streamed import shard_file
 from hushrec.errors import DataError
 
 ROWS = [("7", "x", 5.0), ("10", "y", 3.0), ("7", "y", 1.0), ("9", "é", 4.0)]
@@ -162,6 +165,25 @@ def test_the_scale_is_the_smallest_usual_one_that_holds_every_value(values, scal
     assert str(Scale.guess(values)) == scale
 
 
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ([1, 3, 5], ""),
+        ([0, 1, 2, 3, 4, 5], ""),
+        ([3, 3], ""),
+        ([-9.5, -0.3, 4, 9.8], ""),
+        ([68, 75, 84], "16% of the guessed scale 0-100.*--scale MIN,MAX"),
+        ([3, 3.5, 4], "25% of the guessed scale 1-5.*--scale MIN,MAX"),
+        ([-1, 1, 2, 3, 4, 5], r"30% of the guessed scale -10-10.*--scale MIN,MAX.*--missing -1 .*missing=-1\)"),
+        ([0, 5, 6, 7, 8, 9, 10], "^The lowest rating, 0, .*--missing 0"),
+    ],
+)
+def test_a_guessed_scale_is_doubted_if_ratings_use_little_of_it_or_one_seems_to_mean_none(values, said):
+    """By hand: (84 − 68)/100 = 16 %; −1 is 2 away from 1, and the others are 1 apart."""
+    doubt = Scale.guess(values).doubt(values)
+    assert re.search(said, doubt) if said else doubt == ""
+
+
 def test_a_scale_maps_to_one_to_five_and_back():
     """Worked by hand: 0, 25, 50 and 100 of 0-100 are 1, 2, 3 and 5."""
     scale = Scale(0, 100)
@@ -240,6 +262,28 @@ def test_gaps_of_other_programs_leave_a_column_of_numbers(read, tmp_path):
     frame = pl.DataFrame({"id": ["x", "y", "z", "w"], "year": [float("nan"), 1999, float("inf"), 1e300]})
     again = read("a,x,5\na,y,3\nb,z,4\nb,w,4\n", items=frame).with_catalogue().attributes
     assert again["year"].to_list() == [None, 1999, None, None]
+
+
+def test_truth_values_are_ratings_from_0_to_1(tmp_path):
+    """As from `frame.rating > 3`; the scale is that of their type, not guessed from which of the two occur."""
+    frame = pl.DataFrame({"user": ["a", "b"], "item": ["x", "y"], "rating": [True, False]})
+    frame.write_parquet(tmp_path / "r.parquet")
+    for source in (frame, tmp_path / "r.parquet", frame.rows()):
+        ratings = load(source)
+        assert ratings.values.tolist() == [1, 0]
+        assert (ratings.scale, ratings.scale_is_guessed) == (Scale(0, 1), False)
+    assert load(frame[:1]).scale == Scale(0, 1)
+    shards = shard_file(find_file(tmp_path / "r.parquet"), Form(), tmp_path / "shards", 10)
+    assert (shards.about.scale, shards.about.scale_is_guessed) == (Scale(0, 1), False)
+
+
+def test_truth_values_of_pandas_are_read_like_those_of_polars():
+    """With the dtype of NumPy, and with that of pandas, in which a value can be missing."""
+    pandas = pytest.importorskip("pandas")
+    for kind in ("bool", "boolean"):
+        frame = pandas.DataFrame({"user": ["a", "b"], "item": ["x", "y"]})
+        frame["rating"] = pandas.array([True, False], dtype=kind)
+        assert load(frame).values.tolist() == [1, 0]
 
 
 def test_lists_in_a_pandas_frame_are_those_of_a_polars_frame(read):

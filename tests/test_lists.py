@@ -209,8 +209,14 @@ def test_a_difference_that_chance_explains_is_neither_won_nor_lost() -> None:
         "baselines": {"bias": {"rmse": 0.94}}, "comparisons": {}, "budget": {"epsilon": 8.0},
     }  # fmt: skip
     assert "Try --epsilon inf" in verdict(record)
-    chance = verdict(record | {"within_chance": {"bias": ["rmse"]}})
+    record |= {"within_chance": {"bias": ["rmse"]}}
+    chance = verdict(record | {"data": {"test": 100}})
     assert chance == "masked is about as accurate as the bias model in RMSE (0.950 against 0.940)."
+    assert verdict(record | {"data": {"test": 60}}).startswith(
+        "the test part of 60 ratings is too small to tell masked from the bias model in RMSE (0.950 against 0.940)."
+    )
+    far = {"metrics": {"rmse": 0.486}, "baselines": {"bias": {"rmse": 1.0}}}
+    assert "too small" in verdict(record | far | {"data": {"test": 5_000}})
     assert is_chance(np.array([-0.1] * 9 + [2.0]))
     assert is_chance(np.zeros(10))
     assert not is_chance(np.full(10, 0.1))
@@ -220,7 +226,7 @@ def test_a_run_that_cannot_differ_but_by_chance_says_so() -> None:
     """Twenty ratings of six people are not enough to tell two models apart; the record says in which metrics."""
     record = train("synthetic:users=6,items=20,ratings=100,seed=1").record
     assert "rmse" in record["within_chance"]["bias"]
-    assert "about as accurate as" in record["verdict"]
+    assert "the test part of 20 ratings is too small to tell" in record["verdict"]
     assert record["within_chance"].keys() == record["baselines"].keys()
 
 

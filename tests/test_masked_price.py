@@ -92,7 +92,8 @@ def test_without_noise_the_statement_says_so() -> None:
         ({"delta": 2e-4}, "delta"),
         ({"reserve": 1.0}, "reserve"),
         ({"epsilon": -1}, "epsilon"),
-        ({"epsilon": 99.0, "delta": 1e-30}, "epsilon = 99"),  # exp(99) times the distances is too much
+        ({"epsilon": 99.0, "delta": 1e-30}, "lower epsilon"),  # exp(99) times the distances is too much
+        ({"epsilon": 1e-12}, "Raise epsilon"),  # the computed cost exceeds it by rounding errors
     ],
 )
 def test_a_budget_that_cannot_be_kept_is_refused(changed: dict[str, float], name: str) -> None:

@@ -75,6 +75,12 @@ def test_a_masked_run_that_loses_says_how_to_find_out_why(result: Result) -> Non
     noiseless = verdict(losing | {"budget": losing["budget"] | {"epsilon": np.inf}})
     assert "no noise" in noiseless
     assert "--epsilon" not in noiseless
+    for reading in ({"items": "films.csv"}, None):
+        listed = losing | {"attributes": 40, "reading": reading}
+        for epsilon in (8.0, np.inf):
+            assert "try it without --items" in verdict(listed | {"budget": losing["budget"] | {"epsilon": epsilon}})
+    assert "--items" not in verdict(losing | {"attributes": 19, "reading": {"source": "ml-100k"}})
+    assert "attributes of the items (--items)" in verdict(losing | {"attributes": 0})
     assert "--epsilon" not in verdict(losing | {"baselines": {"bias": {"rmse": 9.0}}})
 
 

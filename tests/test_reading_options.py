@@ -7,6 +7,7 @@ import pytest
 import typer
 from command import run
 
+from hushrec import Recommender, train
 from hushrec.cli import app
 from hushrec.cli.reading import Reading
 from hushrec.data import load
@@ -150,3 +151,36 @@ def test_a_guessed_scale_is_announced_with_what_it_was_guessed_from(
     assert "--scale" in said
     assert "guessed" not in run("data", "describe", path, "--scale", "0,100").err
     assert "guessed" not in run("data", "describe", "synthetic").err
+
+
+def test_counts_are_described_with_their_range_and_with_what_to_pass(tmp_path: Path) -> None:
+    """No usual scale holds them; `--implicit` is what the user needs, and other commands refuse with the same hint."""
+    path = tmp_path / "plays.csv"
+    path.write_text("user,item,rating\nann,a,1\nbob,a,50000\nbob,b,30\n")
+    outcome = run("data", "describe", path)
+    assert outcome.code == 0
+    assert "--implicit" in outcome.err
+    assert "ratings of 1 to 50,000" in outcome.out
+    found = json.loads(run("data", "describe", path, "--json").out)
+    assert (found["scale"], found["range"], found["ratings"]) == (None, [1, 50000], 3)
+    assert "--implicit" in run("train", path).err
+    path.write_text("user,item,rating\nann,a,500\n")
+    assert run("data", "describe", path).code == 1
+
+
+def test_a_doubtful_scale_is_remarked_once_where_it_is_guessed(tmp_path: Path) -> None:
+    """By every command, and by `fit` and `train` if they read the ratings; not if the scale is given."""
+    rows = [(f"u{n % 8}", f"i{n // 8}", 68 + n % 5 + n // 8) for n in range(80)]
+    path = tmp_path / "wine.csv"
+    path.write_text("user,item,rating\n" + "".join(f"{u},{i},{value}\n" for u, i, value in rows))
+    assert run("data", "describe", path).err.count("--scale MIN,MAX") == 1
+    assert "too wide" in run("data", "describe", path).err
+    assert "too wide" not in run("data", "describe", path, "--scale", "60,90").err
+    said: list[str] = []
+    few = {"protocol": "plain", "model": "mf", "rounds": 1, "factors": 1}
+    Recommender(**few).fit(rows, remark=said.append)
+    train(rows, remark=said.append, **few)
+    Recommender(**few).fit(load(rows, scale=(60, 90)), remark=said.append)
+    assert sum("--scale" in sentence for sentence in said) == 2
+    outcome = run("train", path, "--protocol", "plain", "--model", "mf", "--rounds", 1, "--factors", 1)
+    assert outcome.err.count("too wide") == 1

@@ -238,6 +238,22 @@ def test_measuring_held_out_ratings_is_what_train_measures(ratings: Ratings, fra
     assert trained.score(test.select("user", "item"), test["rating"]) == -found["rmse"]
 
 
+def test_held_out_ratings_off_the_scale_are_refused_like_training_ratings() -> None:
+    """Whatever holds them; a scale that no guess would find is that of training."""
+    rows = [(f"u{n % 8}", f"i{n // 8}", 1 + n % 5) for n in range(80)]
+    fitted = hushrec.Recommender(protocol="plain", model="mf", rounds=1, factors=1).fit(rows)
+    for off in (9, 900):
+        test = [("u1", "i1", 5.0), ("u2", "i1", off)]
+        with pytest.raises(DataError, match="row 2, column rating: expected a number from 1 to 5"):
+            fitted.measure(test)
+        with pytest.raises(DataError, match="row 2, column rating"):
+            fitted.score([row[:2] for row in test], [5.0, off])
+        with pytest.raises(ParameterError, match="scale of the training ratings, 1-5, but 1 of 2 do not"):
+            fitted.measure(load(test, scale=(0, 1000)))
+    wide = hushrec.Recommender(protocol="plain", model="mf", rounds=1, factors=1).fit(load(rows, scale=(1, 900)))
+    assert wide.measure([("u1", "i1", 700)])["rmse"] > 0
+
+
 def test_a_model_that_ranks_is_measured_by_its_lists(frame: pl.DataFrame) -> None:
     """Any action counts; there is no rating to predict."""
     order = np.random.default_rng(0).permutation(len(frame))

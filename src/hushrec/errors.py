@@ -101,6 +101,17 @@ class DataError(HushrecError):
     """A rating file, data set or items file is invalid."""
 
 
+class NoUsualScale(DataError):
+    """Ratings lie on none of the usual scales, and no scale was given.
+
+    `low` and `high` are the smallest and the largest rating. The text of the error does not contain them.
+    """
+
+    def __init__(self, message: str, *, low: float, high: float) -> None:
+        super().__init__(message)
+        self.low, self.high = low, high
+
+
 class RunError(HushrecError):
     """A run folder or checkpoint is missing, damaged, or of another version."""
 

@@ -13,6 +13,7 @@ import polars as pl
 
 from hushrec.data.frames import RatingTable, SparseMatrix, is_pandas, positions, read_pairs, with_ratings
 from hushrec.data.ratings import Ratings
+from hushrec.data.sources import is_made
 from hushrec.data.sources import load as load_ratings
 from hushrec.engines import Remark
 from hushrec.errors import LocalProtocolError, ParameterError
@@ -83,6 +84,8 @@ class Recommender:
         are warnings of the logger `hushrec`.
         """
         read, notes = read_ratings(ratings, y, items), remark or LOGGER.warning
+        if read is not ratings and read.scale_doubt:
+            notes(read.scale_doubt)
         found = train_run(read, final=True, compare=False, progress=progress, remark=notes, **flat(self._settings))
         return self._now(found, pandas=is_pandas(ratings))
 
@@ -175,11 +178,12 @@ class Recommender:
     def measure(self, ratings: Source, y: npt.ArrayLike | None = None) -> dict[str, float]:
         """Return the metrics on held-out ratings by name, as in `train --json`.
 
-        A model that predicts ratings has `rmse` and `mae`. Every model also has `auc`, `precision_at_10`,
-        `recall_at_10` and `ndcg_at_10`, which measure how high liked items are ranked. An item is liked if its rating
-        is in the upper quarter of the scale. For a model that ranks, an item is liked if its rating is at least the
-        setting `at_least`; without this setting, every rated item is liked. These four metrics do not count rows with
-        an unknown user or item, nor rows that were in the training ratings. They are missing if no item is liked.
+        A model that predicts ratings has `rmse` and `mae`, and needs ratings on the scale of the training ratings.
+        Every model also has `auc`, `precision_at_10`, `recall_at_10` and `ndcg_at_10`, which measure how high liked
+        items are ranked. An item is liked if its rating is in the upper quarter of the scale. For a model that ranks,
+        an item is liked if its rating is at least the setting `at_least`; without this setting, every rated item is
+        liked. These four metrics do not count rows with an unknown user or item, nor rows that were in the training
+        ratings. They are missing if no item is liked.
         """
         test = self._test_part(ratings, y)
         users, items = self._positions(test)
@@ -192,11 +196,18 @@ class Recommender:
         For a model that ranks, the result has (user, item) pairs without ratings. If the setting `at_least` is given,
         pairs with a lower rating are left out.
         """
-        test = read_ratings(ratings, y)
         if not self._fitted.predicts_ratings:
-            return without_values(test, self.record["at_least"])
+            return without_values(read_ratings(ratings, y), self.record["at_least"])
+        known = isinstance(ratings, Ratings) or (isinstance(ratings, str | Path) and is_made(ratings))
+        test = read_ratings(ratings, y, scale=None if known else self.scale)
         if test.values is None:
             raise ParameterError(f"ratings must have values to measure model {self.record['model']}, but have none.")
+        off = int(np.count_nonzero(~self.scale.holds(test.values)))
+        if off:
+            raise ParameterError(
+                f"ratings must lie on the scale of the training ratings, {self.scale}, but {off} of {test.n_ratings} do"
+                " not. Correct them, or map them to this scale."
+            )
         return test
 
     def _positions(self, test: Ratings) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -328,18 +339,24 @@ Recommender.__signature__ = _shown_signature()  # type: ignore[attr-defined]
 
 
 def read_ratings(
-    source: Source, y: npt.ArrayLike | None = None, items: str | Path | RatingTable | None = None
+    source: Source,
+    y: npt.ArrayLike | None = None,
+    items: str | Path | RatingTable | None = None,
+    scale: Scale | None = None,
 ) -> Ratings:
-    """Return the ratings of any supported source; `y` has the ratings if `source` has only (user, item) rows."""
+    """Return the ratings of any supported source; `y` has the ratings if `source` has only (user, item) rows.
+
+    `scale` is ignored with `Ratings`, which have one; by default it is guessed from the ratings.
+    """
     if isinstance(source, Ratings):
         if y is not None or items is not None:
             raise ParameterError("y and items must not be given with Ratings, which contain both. Leave them out.")
         return source
     if y is None:
-        return load_ratings(source, items=items)
+        return load_ratings(source, items=items, scale=scale)
     if isinstance(source, str | Path | SparseMatrix):
         raise ParameterError("y must not be given with a file, a named set or a sparse matrix. Leave it out.")
-    return load_ratings(with_ratings(source, y), items=items)
+    return load_ratings(with_ratings(source, y), items=items, scale=scale)
 
 
 def as_output(frame: pl.DataFrame, *, pandas: bool) -> Frame:

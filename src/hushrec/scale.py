@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hushrec.arrays import BoolArray, FloatArray
-from hushrec.errors import DataError
+from hushrec.errors import DataError, NoUsualScale
 
 LOWEST, HIGHEST = 1.0, 5.0
 MOST_STARS = 10  # largest number of values that a rating form offers
@@ -42,14 +42,49 @@ class Scale:
 
     @classmethod
     def guess(cls, values: npt.ArrayLike) -> "Scale":
-        """Return the first usual scale, such as 1-5, that contains every value; raise `DataError` if none does."""
+        """Return the first usual scale, such as 1-5, that contains every value; raise `NoUsualScale` if none does."""
         array = np.asarray(values, dtype=np.float64)
         for scale in USUAL_SCALES:
             if scale.holds(array).all():
                 return scale
-        raise DataError(
-            f"ratings must lie on one of the usual scales ({', '.join(map(str, USUAL_SCALES))}). Pass --scale MIN,MAX."
+        low, high = float(array.min()), float(array.max())
+        hints = ""
+        if low >= 0 and low.is_integer() and high.is_integer():
+            hints += (
+                " If they are counts, such as plays or purchases, pass --implicit (in Python: implicit=True), which"
+                " reads only who chose what."
+            )
+        if low < 0:
+            hints += " If the lowest rating means no rating, pass it with --missing (in Python: missing)."
+        raise NoUsualScale(
+            f"ratings must lie on one of the usual scales ({', '.join(map(str, USUAL_SCALES))}), but do not. Pass"
+            f" --scale MIN,MAX (in Python: hushrec.data.load(..., scale=(MIN, MAX))).{hints}",
+            low=low,
+            high=high,
         )
+
+    def doubt(self, values: npt.ArrayLike) -> str:
+        """Return why this scale, guessed from `values`, may be wrong, and what to pass; "" if nothing suggests it.
+
+        It is doubted if the ratings use less than half of it, or if the lowest rating looks like a sign for "no
+        rating" (`_seems_missing`).
+        """
+        array = np.asarray(values, dtype=np.float64)
+        lowest, highest = float(array.min()), float(array.max())
+        share = (highest - lowest) / (self.high - self.low)
+        sentences = []
+        if 0 < share < 0.5:
+            sentences.append(
+                f"The ratings use only {share:.0%} of the guessed scale {self}, and a scale that is too wide can make"
+                " predictions less accurate. Pass --scale MIN,MAX (in Python: hushrec.data.load(..., scale=(MIN,"
+                " MAX))) with the lowest and the highest rating that people could give."
+            )
+        if _seems_missing(array, lowest):
+            sentences.append(
+                f"The lowest rating, {lowest:g}, is far from the others. If it means no rating, pass --missing"
+                f" {lowest:g} (in Python: hushrec.data.load(..., missing={lowest:g}))."
+            )
+        return " ".join(sentences)
 
     def holds(self, values: npt.ArrayLike) -> BoolArray:
         """Return whether each value is between `low` and `high`; False for NaN."""
@@ -75,6 +110,19 @@ class Scale:
         width = float(self.high - self.low)
         steps = next((n for n in (width, 2 * width) if n.is_integer() and n < MOST_STARS), 4)
         return np.linspace(self.low, self.high, int(steps) + 1)
+
+
+def _seems_missing(values: FloatArray, lowest: float) -> bool:
+    """Return whether `lowest`, the smallest of `values`, looks like a sign for "no rating".
+
+    It does if it is 0 or negative, all other values are positive, and its distance from them is at least twice the
+    largest distance between neighbours among them.
+    """
+    if lowest > 0:
+        return False
+    distinct = np.unique(values)
+    gaps = np.diff(distinct)
+    return bool(len(gaps) > 1 and distinct[1] > 0 and gaps[0] >= 2 * gaps[1:].max())
 
 
 USUAL_SCALES = (

@@ -9,6 +9,7 @@ from typer import Option
 
 from hushrec.cli.app import JsonFlag, app, print_json, say
 from hushrec.cli.options import with_personal_options
+from hushrec.errors import ParameterError
 from hushrec.files import written
 from hushrec.protocols.gradient import SDCF
 
@@ -42,10 +43,21 @@ def budget(
     as_json: JsonFlag = False,
     **options: Any,
 ) -> None:
-    """Explain what a privacy budget of protocol sdcf means for one person; nothing is trained."""
+    """Explain what a privacy budget of protocol sdcf means for one person; nothing is trained.
+
+    With masked, the default protocol, epsilon itself bounds what a whole run reveals: see docs/choose-a-budget.md, and
+    the budget that `hushrec train` prints.
+    """
+    from hushrec.protocols import protocols_of
     from hushrec.protocols.gradient.meaning import SelectionBudget, explain_budget
     from hushrec.simulation.settings import Settings
 
+    if "masked" in protocols_of(model):
+        raise ParameterError(
+            f"model must be mf, fm or bpr, the models of protocol sdcf, got {model}, a model of masked. There, epsilon"
+            " itself bounds what a whole run reveals: see docs/choose-a-budget.md, and the budget that `hushrec train`"
+            " prints."
+        )
     settings = Settings(protocol=SDCF.name, model=model, **options)
     budgets = settings.make_protocol().chosen_options()
     chosen = SelectionBudget(

@@ -1,6 +1,7 @@
 """The commands `hushrec data list`, `get`, `describe` and `shard`, for rating data."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,7 +25,7 @@ from hushrec.cli.app import (
     say,
 )
 from hushrec.cli.reading import Data, Reading, reads_ratings
-from hushrec.errors import DataError
+from hushrec.errors import DataError, NoUsualScale
 
 data_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(
@@ -102,7 +103,15 @@ def describe(data: Data, reading: Reading, as_json: JsonFlag = False) -> None:
     """Print statistics of rating data: counts, scale, density, distribution. No single person's ratings are shown."""
     from hushrec.data import describe as summarize
 
-    deliver(summarize(reading.load(data)), _print_summary, as_json=as_json)
+    try:
+        summary = summarize(reading.load(data))
+    except NoUsualScale as error:
+        if error.low == error.high:
+            raise
+        say(str(error))
+        within = replace(reading, scale=f"{error.low!r},{error.high!r}")
+        summary = summarize(within.load(data, silent=True)) | {"scale": None}
+    deliver(summary, _print_summary, as_json=as_json)
 
 
 @data_app.command(epilog="Example: hushrec data shard ml-1m shards/ && hushrec train shards/ --engine ray")
@@ -135,8 +144,11 @@ def _print_summary(summary: dict[str, Any]) -> None:
     table.add_row("users", f"{summary['users']:,}")
     table.add_row("items", f"{summary['items']:,}" + (", with titles" if summary["titles"] else ""))
     table.add_row("ratings", f"{summary['ratings']:,} ({as_percentage(summary['density'])} of all pairs)")
-    has_ratings = summary["scale"] is not None
-    scale = f"{Scale(*summary['scale'])}, mean {summary['mean']:.2f}" if has_ratings else "none: pairs without ratings"
+    scale = "none: pairs without ratings"
+    if "mean" in summary:
+        low, high = summary["range"]
+        off = f"none of the usual ones: ratings of {low:,.12g} to {high:,.12g}"
+        scale = f"{off if summary['scale'] is None else Scale(*summary['scale'])}, mean {summary['mean']:,.2f}"
     table.add_row("scale", scale)
     for value, count in summary.get("values", {}).items():
         table.add_row("", f"{value:>4} {'█' * round(40 * count / max(summary['values'].values()))} {count:,}")

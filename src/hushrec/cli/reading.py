@@ -69,12 +69,13 @@ class Reading:
     ] = None
     data_dir: DataDir = None
 
-    def load(self, data: str) -> "Ratings":
-        """Return the ratings of a data set or file, after printing a summary to stderr."""
+    def load(self, data: str, *, silent: bool = False) -> "Ratings":
+        """Return the ratings of a data set or file, after printing a summary to stderr unless `silent`."""
         from hushrec.data.sources import load
 
         ratings = load(data, data_dir=self.data_dir, **self.given())
-        announce(ratings)
+        if not silent:
+            announce(ratings)
         return ratings
 
     def shard(self, data: str, folder: Path, ratings_per_shard: int) -> "Shards":
@@ -116,10 +117,14 @@ def _print_summary(about: "Ratings", sizes: Mapping[str, int], values: "FloatArr
     """
     counts = ", ".join(counted(number, noun) for noun, number in sizes.items())
     words = "no scale" if about.scale is None else f"scale {about.scale}"
-    if about.scale_is_guessed and values is not None:
+    doubt = ""
+    if about.scale_is_guessed and about.scale is not None and values is not None:
         guessed = f"guessed from ratings of {values.min():g} to {values.max():g}"
-        words += f", {guessed}. If the scale is wrong, pass --scale MIN,MAX"
+        doubt = about.scale.doubt(values)
+        words += f", {guessed}" + ("" if doubt else ". If the scale is wrong, pass --scale MIN,MAX")
     say(f"{about.name}: {counts}, {words}")
+    if doubt:
+        say(doubt)
     for notice in [] if about.catalogue is None else about.catalogue.notices:
         say(notice)
 

@@ -10,7 +10,7 @@ import polars as pl
 
 from hushrec.arrays import BoolArray, FloatArray, IntArray
 from hushrec.data.tables import Table
-from hushrec.errors import DataError
+from hushrec.errors import DataError, NoUsualScale
 from hushrec.scale import Scale
 
 DUPLICATES = ("refuse", "first", "last", "mean")
@@ -242,8 +242,11 @@ def all_missing(path: Path) -> DataError:
 
 
 def read_values(table: Table, column: pl.Series, scale: Scale | None) -> FloatArray:
-    """Return a column of ratings as finite numbers; raise `DataError` for other values, or ratings off the scale."""
-    if not (column.dtype == pl.String or column.dtype.is_numeric()):
+    """Return a column of ratings as finite numbers, True as 1 and False as 0.
+
+    Raise `DataError` for other values, or ratings off the scale.
+    """
+    if not (column.dtype in (pl.String, pl.Boolean) or column.dtype.is_numeric()):
         raise DataError(
             f"{table.path}, column rating: expected numbers, found {column.dtype}. Convert the column to numbers."
         )
@@ -264,14 +267,14 @@ def read_values(table: Table, column: pl.Series, scale: Scale | None) -> FloatAr
 
 
 def guess_scale(path: Path, values: FloatArray) -> Scale:
-    """Return the first usual scale, such as 1 to 5, that contains all `values`; raise `DataError` if none does.
+    """Return the first usual scale, such as 1 to 5, that contains all `values`; raise `NoUsualScale` if none does.
 
     It is enough to pass the smallest and the largest value.
     """
     try:
         return Scale.guess(values)
-    except DataError as error:
-        raise DataError(f"{path}, column rating: {error}") from None
+    except NoUsualScale as error:
+        raise NoUsualScale(f"{path}, column rating: {error}", low=error.low, high=error.high) from None
 
 
 def _first_true(flags: pl.Series) -> int:

@@ -75,10 +75,12 @@ def is_pandas(data: object) -> bool:
 
 
 def _pandas_column(column: Any) -> Any:
-    """Return a pandas column as data for polars: numbers and times as an array, lists as lists of text, else text."""
+    """Return a pandas column as data for polars: numbers, times, truth values, lists of text, or text."""
     if isinstance(column.dtype, np.dtype) and column.dtype.kind in "iufbM":
         return column.to_numpy()
     values = [None if gone else value for value, gone in zip(column.tolist(), column.isna().to_numpy(), strict=True)]
+    if all(value is None or isinstance(value, bool) for value in values):
+        return values
     if any(isinstance(value, list | tuple | np.ndarray) for value in values):
         rows = [value if isinstance(value, list | tuple | np.ndarray) else [value] for value in values]
         texts = [[str(one) for one in row if one is not None] for row in rows]

@@ -204,8 +204,9 @@ def _unpack(entry: NamedSet, archive: Path, folder: Path) -> Path:
 def describe(ratings: Ratings) -> dict[str, Any]:
     """Return summary statistics: counts, scale, density, and quantiles of the numbers of ratings per user and per item.
 
-    The result also has the names of the attributes, the checksum and, if the ratings have values, their mean and
-    standard deviation. If there are at most `MOST_VALUES` different values, "values" says how often each occurs.
+    The result also has the names of the attributes, the checksum and, if the ratings have values, their smallest and
+    largest value ("range"), mean and standard deviation. If there are at most `MOST_VALUES` different values, "values"
+    says how often each occurs.
     """
     per_user = np.bincount(ratings.users, minlength=ratings.n_users)
     per_item = np.bincount(ratings.items, minlength=ratings.n_items)
@@ -227,6 +228,7 @@ def describe(ratings: Ratings) -> dict[str, Any]:
     }
     if ratings.values is not None:
         values, counts = np.unique(ratings.values, return_counts=True)
+        summary["range"] = [float(ratings.values.min()), float(ratings.values.max())]
         summary["mean"] = float(ratings.values.mean())
         summary["standard_deviation"] = float(ratings.values.std())
         if len(values) <= MOST_VALUES:

@@ -111,6 +111,13 @@ class Ratings:
             times=None if self.times is None else self.times[chosen],
         )
 
+    @property
+    def scale_doubt(self) -> str:
+        """Why the scale may be wrong, if it was guessed, and what to pass (`Scale.doubt`); empty if nothing does."""
+        if self.values is None or self.scale is None or not self.scale_is_guessed:
+            return ""
+        return self.scale.doubt(self.values)
+
     @cached_property
     def rated_items(self) -> IntArray:
         """The positions in `item_ids` of the items that the data set has ratings of, sorted by id (`index_ids`).

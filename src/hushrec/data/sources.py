@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import polars as pl
 
 from hushrec.arrays import FloatArray, PublicRatings, by_user
 from hushrec.data import named
@@ -53,6 +54,12 @@ class Form:
     def of(cls, scale: Scale | str | Sequence[float] | None = None, **settings: Any) -> "Form":
         """Return a `Form` with these arguments of `load`; `scale` is a `Scale`, two numbers, or text such as "1,5"."""
         return cls(scale=scale if scale is None or isinstance(scale, Scale) else Scale.parse(scale), **settings)
+
+    def of_column(self, ratings: pl.Series | None) -> "Form":
+        """Return the form for a column of ratings: truth values have the scale 0 to 1 unless another one is given."""
+        if self.scale is None and ratings is not None and ratings.dtype == pl.Boolean:
+            return dataclasses.replace(self, scale=Scale(0, 1))
+        return self
 
     def given(self) -> dict[str, Any]:
         """Return the arguments that differ from their defaults."""
@@ -242,6 +249,7 @@ def _from_table(name: str, table: Table, items: str | Path | RatingTable | None,
     chosen = without_missing(choose_columns(table, form.columns, implicit=form.implicit), form.missing)
     if chosen.users.is_empty():
         raise all_missing(table.path)
+    form = form.of_column(chosen.ratings)
     values: FloatArray | None = None
     scale: Scale | None = None
     if chosen.ratings is not None:

@@ -112,7 +112,7 @@ class _Sorting:
             raise only_a_header(file.path)
         if self.n_kept == 0:
             raise all_missing(file.path)
-        self.scale = (form.scale or guess_scale(file.path, np.array(self.extremes))) if self.has_values else None
+        self.scale = (self.form.scale or guess_scale(file.path, np.array(self.extremes))) if self.has_values else None
 
     @property
     def _unsorted(self) -> Path:
@@ -142,6 +142,7 @@ class _Sorting:
         records["line"] = table.lines
         self.n_kept += len(records)
         self.unit, self.has_values = table.unit, chosen.ratings is not None
+        self.form = self.form.of_column(chosen.ratings)
         if chosen.ratings is not None:
             records["value"] = values = read_values(table, chosen.ratings, self.form.scale)
             self.extremes = (min(self.extremes[0], float(values.min())), max(self.extremes[1], float(values.max())))

@@ -27,6 +27,7 @@ PARQUET_MAGIC = b"PAR1"
 SEPARATORS = ("\t", "::", ",", ";", "|")
 QUOTED_SEPARATORS = ("\t", ",", ";")
 STAND_IN = "\x1f"
+JSON = re.compile(rb'\s*(\{\s*["}]|\[\s*["\[{\]])')  # the beginning of an object, of an array, or of lines of them
 LINES_JUDGED = 100  # the number of lines from which the separator is found
 QUOTED_FIELD = re.compile(r'(?<![^\n\t,;])"(?:[^"]|"")*"(?![^\n\t,;])')
 BYTES_PER_ROW = 32  # an estimate, to convert a size of text to a number of rows
@@ -153,7 +154,7 @@ def _find_separator(path: Path, blocks: Iterator[Block], *, one_column: bool) ->
     A separator in line 1 is a candidate if more than half of the first lines have it as often as line 1 does. The
     candidate that makes the most fields is chosen; of several such, the one on which the most lines agree. Raise
     `DataError` if that does not decide. Without candidates, the first known separator in line 1 is chosen; if line 1
-    has none, raise `DataError`, except with `one_column`.
+    has none, raise `DataError`, except with `one_column`. Raise `DataError` for JSON.
     """
     held: list[Block] = []
     for block in blocks:
@@ -161,6 +162,11 @@ def _find_separator(path: Path, blocks: Iterator[Block], *, one_column: bool) ->
         if block.first_line + block.data.count(b"\n") >= held[0].first_line + LINES_JUDGED:
             break
     head = b"\n".join(block.data for block in held).split(b"\n", LINES_JUDGED)[:LINES_JUDGED]
+    if JSON.match(b"\n".join(head)):
+        raise DataError(
+            f"{path} must be CSV, TSV, `::` separated text or Parquet, but is JSON. Save it as CSV or Parquet, or in"
+            " Python pass a frame."
+        )
     lines = [line for line in QUOTED_FIELD.sub('""', b"\n".join(head).decode("utf-8")).split("\n") if line]
     ranks: dict[str, tuple[int, int]] = {}
     for separator in SEPARATORS:

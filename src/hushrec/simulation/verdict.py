@@ -7,10 +7,12 @@ from hushrec.protocols import find_protocol
 
 Record = dict[str, Any]
 
-NAMES = {"bias": "bias model", "popularity": "most popular items"}
+NAMES = {"bias": "bias model", "popularity": "most popular items", "random": "random order"}
 LIST_METRICS = {"precision_at_10": "precision@10", "hr_at_10": "HR@10"}
 STILL_LEARNING = 0.001  # relative improvement in the last tenth of the rounds
 PAST_ITS_BEST = 0.002  # relative deterioration since the best round
+TOO_LARGE_FOR_EQUAL = 0.02  # relative difference above which models are not called equal, even if chance explains it
+FEW_TESTS = 100  # with fewer test ratings, no two models are called equal
 
 
 def verdict(record: Record) -> str:
@@ -27,6 +29,11 @@ def verdict(record: Record) -> str:
     own, theirs, name = record["metrics"][measure], known[best], NAMES.get(best, best.replace("_", " "))
     outcome = _outcome(record, best, measure)
     numbers = f"{measure.upper()} ({own:.3f} against {theirs:.3f}){_lists(record)}."
+    if outcome == 0 and (_has_few_tests(record) or abs(own - theirs) > TOO_LARGE_FOR_EQUAL * abs(theirs)):
+        return (
+            f"the test part{_size(record, measure)} is too small to tell {record['protocol']} from the {name} in"
+            f" {numbers} Measure with more ratings, or over several splits (--split-seed)."
+        )
     if outcome == 0:
         sentence = f"{record['protocol']} is about as accurate as the {name} in {numbers}"
     else:
@@ -46,6 +53,17 @@ def _outcome(record: Record, baseline: str, measure: str) -> int:
     return 1 if (own > theirs) == LARGER_IS_BETTER.get(measure, True) else -1
 
 
+def _has_few_tests(record: Record) -> bool:
+    return bool(record.get("data", {}).get("test", FEW_TESTS) < FEW_TESTS)
+
+
+def _size(record: Record, measure: str) -> str:
+    """Return the size of the test part as a phrase; empty if the record has none."""
+    count = record.get("data", {}).get("test")
+    noun = "rating" if measure == "rmse" else "item"
+    return "" if count is None else f" of {count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def _lists(record: Record) -> str:
     """Return a clause that compares the run's lists of ten items with lists of the most popular items.
 
@@ -56,7 +74,7 @@ def _lists(record: Record) -> str:
     measure = next((name for name in LIST_METRICS if name in own), "")
     if measure not in baselines.get("popularity", {}):
         return ""
-    how = {1: "beat", -1: "lose to", 0: "are about as good as"}
+    how = {1: "beat", -1: "lose to", 0: "cannot be told from" if _has_few_tests(record) else "are about as good as"}
     numbers = f"{LIST_METRICS[measure]} {own[measure]:.3f} against {baselines['popularity'][measure]:.3f}"
     clause = f"; its lists {how[_outcome(record, 'popularity', measure)]} the most popular items ({numbers})"
     if measure in baselines.get("private_popularity", {}):
@@ -98,15 +116,22 @@ def _advice(record: Record, measure: str, *, loses: bool, theirs: float) -> str:
 def _advice_on_noise(record: Record) -> str:
     """Return advice for a run that loses, and that was not compared with a run without privacy.
 
-    The advice says how to find out whether noise is the cause or, for a run without noise, what would help. It is empty
-    if `train` can compare this protocol with others, or if the budget has no ε.
+    The advice says how to find out whether the budget is the cause and, if not, what may help. A run with ε = ∞ may
+    have another plan of rounds, too, which also follows from the budget. The advice is empty if `train` can compare
+    this protocol with others, or if the budget has no ε.
     """
     epsilon = record.get("budget", {}).get("epsilon")
     if find_protocol(record["protocol"]).compared_with or epsilon is None:
         return ""
+    reading = record.get("reading")
+    remedy = "more ratings may help"
+    if record.get("attributes") == 0:
+        remedy = "more ratings, or attributes of the items (--items), may help"
+    elif record.get("attributes") and (reading is None or "items" in reading):
+        remedy = "try it without --items, or with more ratings"
     if float(epsilon) == float("inf"):
-        return "The run has no noise: on this data a personal model needs more ratings, or attributes of the items."
+        return f"The run has no noise: {remedy}."
     return (
-        "Try --epsilon inf. If that wins, noise is the cause, and more people reduce its effect. If not, a personal"
-        " model needs more ratings, or attributes of the items."
+        "Try --epsilon inf: if that wins, the privacy budget is the cause, and more people or a larger epsilon may"
+        f" help. If not, {remedy}."
     )

@@ -121,9 +121,15 @@ def price_plan(plan: Plan, *, epsilon: float, delta: float, cohort: Cohort, rese
     mu = run_mu(float(epsilon), delta) * math.sqrt(1 - reserve)
     codes = tuple(tuple(code_block(block, mu=mu, cohort=cohort) for block in one.blocks) for one in plan.rounds)
     priced = PricedPlan(plan, codes, float(epsilon), delta, cohort, reserve)
-    if priced.accountant().epsilon(delta) > epsilon * (1 + 1e-9):
+    spent = priced.accountant().epsilon(delta)
+    if spent == math.inf and epsilon < math.inf:
         raise ParameterError(
             f"delta must be larger than {delta} at epsilon = {epsilon}: discrete noise differs slightly from Gaussian"
-            " noise, and at so large an epsilon this difference alone uses up delta. Raise delta or lower epsilon."
+            " noise, and this difference alone uses up delta. Raise delta or lower epsilon."
+        )
+    if spent > epsilon * (1 + 1e-9):
+        raise ParameterError(
+            f"epsilon must be large enough that its cost can be computed without rounding errors, got {epsilon}. Raise"
+            " epsilon, for example to 0.001."
         )
     return priced
