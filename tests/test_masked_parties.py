@@ -154,6 +154,32 @@ def test_with_repeats_a_spoiled_attempt_costs_a_fraction_of_a_round() -> None:
     assert five == pytest.approx(5 / 4 * single, rel=1e-3)
 
 
+def test_a_server_knows_what_devices_have_paid_and_risks_no_attempt_that_they_cannot_pay() -> None:
+    """From its own count of attempts, also after a restart; an attempt that ends before the tables costs nothing.
+
+    Once the reserve is used up, devices send smaller tables, and have paid less than the server counts.
+    """
+    engine = run_of(reserve=0.25, repeats=4)
+    side, other = engine.server.side, run_of(reserve=0.25, repeats=4).server.side
+    lost = {1: "shares", 2: "unmask", 3: "consent", 4: "table"}
+    engine.absent = lambda address: set(range(6)) if lost.get(address.attempt) == address.phase else set()
+    rows = []
+    for _ in range(3):
+        engine.run_round()
+        charged = engine.clients[PEOPLE - 1].ledger["table"].charged()  # of a device that never leaves
+        assert side._charged == pytest.approx(charged) if not rows else side._charged >= charged
+        budget = side.terms.priced.mu_squared
+        costs = [side.terms.priced.cost(index) for index in range(side.learner.round_number, side.terms.max_rounds)]
+        rows.append(side._can_pay_twice)
+        assert side._can_pay_twice == (side._charged + costs[0] + sum(costs) <= budget)
+    assert rows[0]
+    assert not rows[-1]
+    other.restore(side.state)
+    assert other._charged == side._charged
+    other.restore({name: array for name, array in side.state.items() if name != "charged"})
+    assert not other._can_pay_twice  # the state of an earlier version does not say what devices have paid
+
+
 def test_half_a_budget_costs_half_and_says_so() -> None:
     """Whoever allows ε = 4 of a run at ε = 8 spends at most that over all its rounds."""
     engine = run_of(own_epsilon=4.0)
