@@ -147,6 +147,10 @@ def test_a_store_that_is_not_there_or_options_that_are_wrong_are_one_sentence(tm
         (["--config", "many.toml"], "reports_per_client"),
         (["--config", "slow.toml"], "deadline_seconds in slow.toml is invalid: it must be at most 43200"),
         (["--devices", "10001"], "expected_devices must be at most 10,000"),
+        (["--config", "reserve.toml"], "reserve must be at least 0 and below 1, got 1.0. Give the share of the budget"),
+        (["--config", "delta.toml"], "delta must be above 0 and at most 1/(10 · 1000 devices) = 0.0001, got 2.0."),
+        (["--items", "header.csv"], "header.csv must have at least one item below its header."),
+        (["--items", "header.csv", "--model", "mf"], "header.csv must have at least one item below its header."),
     ],
 )
 def test_a_server_that_cannot_start_says_why(
@@ -161,6 +165,9 @@ def test_a_server_that_cannot_start_says_why(
     Path("cap.toml").write_text("[terms]\nmodel = 'mf'\nprofile_cap = 3\n")
     Path("many.toml").write_text("[terms]\nmodel = 'mf'\nreports_per_client = 3\n")
     Path("slow.toml").write_text("[rounds]\ndeadline_seconds = 1e9\n")
+    Path("reserve.toml").write_text("[terms]\nreserve = 1\n")
+    Path("delta.toml").write_text("[terms]\ndelta = 2\n")
+    Path("header.csv").write_text("id,title\n")
     Path("taken").mkdir()
     Path("taken/admin-token").write_text("of another run")
     outcome = run("serve", "--items", "items.csv", "--port", "0", *options)
