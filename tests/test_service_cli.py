@@ -8,6 +8,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from command import run
@@ -17,6 +18,8 @@ from service_kit import OPEN_SOCKETS, PATIENCE, live_server, new_device, small_s
 from hushrec.cli.app import counted
 from hushrec.cli.serve import _notices
 from hushrec.data.items import list_items
+from hushrec.device.calls import Job
+from hushrec.device.session import NO_ROUND, Session
 from hushrec.service import serving
 from hushrec.service.settings import Settings
 from hushrec.service.setup import renew_admin_token
@@ -333,6 +336,63 @@ def test_a_fleet_that_stops_early_finishes_its_round(tmp_path: Path) -> None:
         outcome = run(*fleet, "--rounds", "1", "--json")
         assert outcome.code == 0, outcome.err
         assert json.loads(outcome.out)["reports"] == 4 * len(PHASES)
+
+
+def test_a_fleet_shows_its_progress_and_does_not_wait_for_devices_that_are_left_out(tmp_path: Path) -> None:
+    """Of five devices, each sum is over four: a line per round says so, and the waits add up to little."""
+    rows = [f"{user},item-{(7 * user + n) % 20},{1 + (user + n) % 5}" for user in range(5) for n in range(8)]
+    (tmp_path / "ratings.csv").write_text("user,item,rating\n" + "\n".join(rows))
+    waited: list[float] = []
+
+    def step(session: Session, wait: float = 0) -> Job:
+        outcome = yield from whole_step(session, wait)
+        waited.append(wait if outcome == NO_ROUND else 0.0)
+        return outcome
+
+    whole_step = Session.step
+    with (
+        live_server(tmp_path, masked_settings(4), items=catalogue()) as live,
+        mock.patch.object(Session, "step", step),
+    ):
+        fleet = ("fleet", tmp_path / "ratings.csv", "--server", live.url, "--stores", tmp_path / "stores")
+        outcome = run(*fleet, "--json")
+        rounds = live.rounds.offer.terms.max_rounds
+        assert json.loads(outcome.out)["reports"] >= 4 * rounds * len(PHASES)
+    assert re.findall(r"^round (\d+) of (\d+): 4 devices reported", outcome.err, re.M) == [
+        (str(number), str(rounds)) for number in range(1, rounds + 1)
+    ]
+    assert sum(waited) < rounds * len(PHASES)  # seconds; 5 in every phase when each device waited for its own
+
+
+def test_a_fleet_with_unknown_items_is_refused_before_a_device_enrols(tmp_path: Path) -> None:
+    """The sentence has the number of items, no id, and nothing is stored."""
+    rows = [f"{user},item-{20 + n},{1 + (user + n) % 5}" for user in range(5) for n in range(8)]
+    (tmp_path / "ratings.csv").write_text("user,item,rating\n" + "\n".join(rows))
+    with live_server(tmp_path, masked_settings(4), items=catalogue()) as live:
+        fleet = ("fleet", tmp_path / "ratings.csv", "--server", live.url, "--stores", tmp_path / "stores")
+        for processes in (1, 2):
+            outcome = run(*fleet, "--processes", processes)
+            assert outcome.code == 1
+            assert "must have every rated item of the data, but 4 of 8 are not among its items" in outcome.err
+            assert not re.search(r"item-\d", outcome.err)
+        assert live.rounds.registry.count_active() == 0
+    assert not (tmp_path / "stores").exists()
+
+
+def test_a_fleet_with_the_stores_of_another_server_is_refused(tmp_path: Path) -> None:
+    """The sentence names the option `--stores`."""
+    rows = [f"{user},item-{(7 * user + n) % 20},{1 + (user + n) % 5}" for user in range(5) for n in range(8)]
+    (tmp_path / "ratings.csv").write_text("user,item,rating\n" + "\n".join(rows))
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        with live_server(tmp_path / name, masked_settings(5), items=catalogue()) as live:
+            fleet = ("fleet", tmp_path / "ratings.csv", "--server", live.url, "--stores", tmp_path / "stores")
+            outcome = run(*fleet, "--rounds", "0")
+            if name == "first":
+                assert outcome.code == 0, outcome.err
+    assert outcome.code == 1
+    assert outcome.err.splitlines()[-1].endswith("Give another folder with --stores.")
+    assert run(*fleet, "--rounds", "-1").code == 2
 
 
 def test_a_fleet_of_pairs_is_refused(tmp_path: Path) -> None:
