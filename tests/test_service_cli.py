@@ -127,7 +127,22 @@ def test_a_store_that_is_not_there_or_options_that_are_wrong_are_one_sentence(tm
         assert "least_cohort must be" in run("device", "init", "--least-cohort", least, "--store", tmp_path / "s").err
     (tmp_path / "three.csv").write_text("a,1,2\n")
     assert "three.csv, line 1" in run("device", "import", tmp_path / "three.csv", "--store", tmp_path / "s").err
+    wrong = run("device", "init", "--scale", "0.5,5", "--rate", "1=7", "--store", tmp_path / "s")
+    assert (wrong.code, "ratings must be numbers from 0.5 to 5" in wrong.err) == (1, True)
     assert not (tmp_path / "s").exists()
+
+
+def test_advice_about_a_store_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without `--store`, the command that the advice gives would erase the default store."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    for store, option in ((("--store", "hal"), " --store hal"), ((), "")):
+        assert f"`hushrec device init{option}`" in run("device", "budget", *store).err
+        assert run("device", "init", *store).code == 0
+        assert f"`hushrec device forget{option}`" in run("device", "init", *store).err
+    asked = run("device", "forget", "--store", "hal")
+    assert (asked.code, "Erase all ratings and keys in hal?" in asked.out + asked.err) == (1, True)
+    assert Path("hal").exists()
 
 
 @pytest.mark.parametrize(
@@ -324,6 +339,7 @@ def test_a_person_and_a_fleet_take_part_in_a_masked_run_from_the_shell(tmp_path:
         assert len(json.loads(run("device", "recommend", "-n", "2", "--json", *store).out)["items"]) == 2
         spent = json.loads(run("device", "budget", "--json", *store).out)
         assert (spent["rounds"], spent["own_epsilon"]) == (rounds, 4)
+        assert f" (delta 1e-06), {rounds} tables sent\n" in run("device", "budget", *store).out
         assert 0 < spent["spent"] <= 4
 
 

@@ -198,6 +198,15 @@ def _as_scale(scale: Any) -> tuple[float, float]:
     return low, high
 
 
+def check_ratings(ratings: Mapping[str, float], scale: tuple[float, float]) -> None:
+    """Raise `ParameterError` unless all ratings are on the scale of the person's store."""
+    low, high = scale
+    if not all(low <= value <= high for value in ratings.values()):
+        raise ParameterError(
+            f"ratings must be numbers from {low:g} to {high:g}, the scale of this store. Correct the ratings."
+        )
+
+
 def allow_run(protocol: ConfiguredProtocol, terms: Any, ledger: Ledger, spent: Mapping[str, float]) -> None:
     """Raise the ledger's limits to the largest cost of this run, to which the person agrees by joining.
 

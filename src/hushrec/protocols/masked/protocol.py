@@ -297,6 +297,7 @@ class Masked(ConfiguredProtocol):
             limit=allowed.epsilon(delta),
             delta=delta,
             rounds=spent.tables,
+            charged="1 table sent" if spent.tables == 1 else f"{spent.tables} tables sent",
             sentences=[
                 f"An upper bound on what all sums so far can reveal about your whole profile (\u03b4 {delta:g}).",
                 f"For {LEDGER_REPLACED_UNIT}, the bound is \u03b5 {replaced:.3g}.",
