@@ -1,6 +1,7 @@
 """`hushrec device`, `hushrec serve` and `hushrec fleet` as a shell runs them."""
 
 import json
+import math
 import os
 import re
 import subprocess
@@ -223,6 +224,7 @@ def test_a_server_counts_the_items_of_its_run_and_tells_of_changed_titles(tmp_pa
     said = serving_line(tmp_path)
     assert "serving 3 items" in said
     assert "1 title of the file differs" in said
+    assert "1 item of this run is missing from the items file" in said
 
 
 def test_serve_says_how_many_devices_a_round_waits_for_and_what_sets_it(tmp_path: Path) -> None:
@@ -233,6 +235,11 @@ def test_serve_says_how_many_devices_a_round_waits_for_and_what_sets_it(tmp_path
         assert waits.startswith("a round opens when 16 devices are online of the 20 ")
         assert "20 devices are too few" in expects
         assert "without attributes" in expects
+    (tmp_path / "exact").mkdir()
+    with live_server(tmp_path / "exact", masked_settings(20, terms={"epsilon": math.inf})) as live:
+        cautions = [notice for notice in _notices(live.rounds, 2) if "have no noise" in notice]
+        assert len(cautions) == 1
+        assert "every other device refuses" in cautions[0]
     (tmp_path / "other").mkdir()
     with live_server(tmp_path / "other") as live:
         assert "rounds.min_devices" in _notices(live.rounds, 2)[0]

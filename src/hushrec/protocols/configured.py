@@ -103,6 +103,10 @@ class ConfiguredProtocol(ABC):
         """Return sentences for the operator's page that say what a run with these terms requires of every device."""
         return ["One round." if terms.max_rounds == 1 else f"Up to {terms.max_rounds:,} rounds."]
 
+    def caution(self, terms: Any) -> str | None:
+        """Return a sentence that warns the operator of a run with these terms; None by default."""
+        return None
+
     def expected_devices(self, terms: Any) -> int | None:
         """Return the number of devices that the noise or step of these terms is calibrated for; None if unknown."""
         return None

@@ -138,6 +138,14 @@ class Masked(ConfiguredProtocol):
             levels.describe_trust(terms, priced.largest_own_epsilon),
         ]
 
+    def caution(self, terms: MaskedTerms) -> str | None:
+        if not terms.priced.is_exact:
+            return None
+        return (
+            "epsilon is inf: sums have no noise, and only masks hide a table. A device joins only if its person has set"
+            " epsilon to inf, or to 0, with which it sends zeros; every other device refuses this run"
+        )
+
     def describe_report(self, terms: MaskedTerms, round_number: int, message: MaskedTable) -> list[str]:
         numbers, exact, fewest = message.numbers, terms.priced.is_exact, terms.priced.cohort.fewest_added
         noise, and_noise = ("", "") if exact else ("noise and ", ", with the noise of all devices")
