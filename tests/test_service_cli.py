@@ -105,7 +105,9 @@ def test_one_of_a_kind_is_not_called_many(number: int, words: str) -> None:
         (["recommend"], "has not joined a server"),
         (["leave"], "has not joined a server"),
         (["init"], "must not hold a store already"),
-        (["budget", "--raise-to", "-1"], "epsilon must be at least"),
+        (["budget", "--raise-to", "-1"], "--raise-to) must be at least"),
+        (["budget", "--epsilon", "-1"], "hushrec: epsilon must be at least 0, got -1"),
+        (["budget", "--epsilon", "nan"], "hushrec: epsilon must be a number"),
         (["import", "missing.csv"], "must be a readable file"),
     ],
 )
@@ -159,7 +161,20 @@ def test_advice_about_a_store_names_it(tmp_path: Path, monkeypatch: pytest.Monke
         (["--database", "mysql://x"], "--database"),
         (["--database", "postgresql://me@127.0.0.1:1/films"], "got postgresql://me@127.0.0.1:1/films"),
         (["--config", "bad.toml"], "factors must be at least 1, got 0"),
-        (["--config", "unknown.toml"], "term"),
+        (
+            ["--config", "unknown.toml"],
+            "no table [term] in unknown.toml; the tables are [terms], [rounds] and [limits].",
+        ),
+        (["--config", "above.toml"], "repeats in above.toml belongs in the table [terms]."),
+        (["--config", "nowhere.toml"], "there is no setting repeat in nowhere.toml outside the tables"),
+        (["--config", "scale.toml"], "[terms] has no option scale; it has run, protocol, model, expected_devices, "),
+        (["--config", "dropout.toml"], "[terms] must not have dropout, which is for simulated runs only."),
+        (["--config", "bool.toml"], "rounds.automatic in bool.toml must be true or false, got 'maybe'."),
+        (["--config", "low.toml"], "rounds.min_devices in low.toml must be at least 1, got 0."),
+        (["--config", "half.toml"], "rounds.min_devices in half.toml must be a whole number, got 1.5."),
+        (["--config", "table.toml", "--devices", 9], "terms in table.toml must be a table, got 3."),
+        (["--config", "fast.toml"], "[limits] in fast.toml has no setting speed; it has requests_per_second, "),
+        (["--run", 3], "run must be 1 in a database without a run, got 3."),
         (["--config", "renamed.toml"], "rounds.early_fraction"),
         (["--config", "none.toml"], "none.toml"),
         (["--config", "cap.toml"], "profile_cap"),
@@ -180,6 +195,15 @@ def test_a_server_that_cannot_start_says_why(
     Path("items.csv").write_text("id,title\n1,A\n2,B\n3,C\n")
     Path("bad.toml").write_text("[terms]\nmodel = 'mf'\nfactors = 0\n")
     Path("unknown.toml").write_text("[term]\nfactors = 1\n")
+    Path("above.toml").write_text("repeats = 4\n[terms]\n")
+    Path("nowhere.toml").write_text("repeat = 4\n")
+    Path("scale.toml").write_text("[terms]\nscale = '1,5'\n")
+    Path("dropout.toml").write_text("[terms]\ndropout = 0.1\n")
+    Path("bool.toml").write_text("[rounds]\nautomatic = 'maybe'\n")
+    Path("low.toml").write_text("[rounds]\nmin_devices = 0\n")
+    Path("half.toml").write_text("[rounds]\nmin_devices = 1.5\n")
+    Path("table.toml").write_text("terms = 3\n")
+    Path("fast.toml").write_text("[limits]\nspeed = 1\n")
     Path("renamed.toml").write_text("[rounds]\nquorum = 0.8\n")
     Path("cap.toml").write_text("[terms]\nmodel = 'mf'\nprofile_cap = 3\n")
     Path("many.toml").write_text("[terms]\nmodel = 'mf'\nreports_per_client = 3\n")

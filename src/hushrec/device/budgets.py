@@ -81,7 +81,8 @@ class Budgets:
         for name, value in given.items():
             option = _find_option(name, protocol)[1]
             if value is not None and option.least is not None:
-                require(option.checked(value) >= option.least, name, f"at least {option.least}", value)
+                number = replace(option, name=name).checked(value)
+                require(number >= option.least, name, f"at least {option.least}", value)
         return self._with(given, protocol)
 
     def _with(self, given: Mapping[str, Any], protocol: str | None) -> Self:
