@@ -79,6 +79,23 @@ def test_catalogues_without_attributes_have_a_record_of_their_own(epsilon: float
     assert f"from {pays_from} devices on" in told
 
 
+@pytest.mark.parametrize("measured", [*masked.MEASURED.values(), *masked.BARE.values(), MEASURED])
+def test_no_sentence_contradicts_another_or_a_measured_run(measured: tuple[FleetSize, ...]) -> None:
+    """Where a small run beats the own mean and a larger one does not, the sentence says both."""
+    for devices in (1, 12, *(size.devices for size in measured)):
+        told = sentence_of(measured, devices)
+        used = max((size for size in measured if size.devices <= devices), default=measured[0], key=lambda s: s.devices)
+        is_better, pays_from = used.rmse < used.own_mean, smallest_that_pays(measured)
+        worse = [size.devices for size in measured if size.rmse >= size.own_mean]
+        assert (" more accurate" in told) == is_better
+        assert (
+            "beat" in told and f"from {pays_from} devices on" in told.replace("about ", "").replace("at most ", "")
+        ) == (devices >= pays_from or bool(worse))
+        assert ("but with" in told) == (is_better and devices < pays_from and bool(worse))
+        if "but with" in told:
+            assert all(f"{number}" in told.partition("but with")[2] for number in worse)
+
+
 def test_fewer_devices_than_were_ever_measured_are_called_too_few() -> None:
     """No word of a fleet that pays for the operator who expects three."""
     assert masked.fleet_sentence(8, 3).startswith("3 devices are too few")

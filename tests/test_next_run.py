@@ -79,6 +79,8 @@ def test_devices_follow_a_masked_server_into_its_next_run(tmp_path: Path) -> Non
             with pytest.raises(RemoteProtocolError) as nothing:
                 devices[0].look_next()
             assert nothing.value.code == "nothing-next"
+            assert "already takes part" in str(nothing.value)
+            assert "`hushrec device join`" in str(nothing.value)
 
 
 def test_a_masked_server_restored_to_an_earlier_round_says_so_and_begins_a_next_run(tmp_path: Path) -> None:

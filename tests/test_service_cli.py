@@ -1,6 +1,7 @@
 """`hushrec device`, `hushrec serve` and `hushrec fleet` as a shell runs them."""
 
 import json
+import math
 import os
 import re
 import subprocess
@@ -8,6 +9,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from command import run
@@ -17,6 +19,8 @@ from service_kit import OPEN_SOCKETS, PATIENCE, live_server, new_device, small_s
 from hushrec.cli.app import counted
 from hushrec.cli.serve import _notices
 from hushrec.data.items import list_items
+from hushrec.device.calls import Job
+from hushrec.device.session import NO_ROUND, Session
 from hushrec.service import serving
 from hushrec.service.settings import Settings
 from hushrec.service.setup import renew_admin_token
@@ -101,7 +105,9 @@ def test_one_of_a_kind_is_not_called_many(number: int, words: str) -> None:
         (["recommend"], "has not joined a server"),
         (["leave"], "has not joined a server"),
         (["init"], "must not hold a store already"),
-        (["budget", "--raise-to", "-1"], "epsilon must be at least"),
+        (["budget", "--raise-to", "-1"], "--raise-to) must be at least"),
+        (["budget", "--epsilon", "-1"], "hushrec: epsilon must be at least 0, got -1"),
+        (["budget", "--epsilon", "nan"], "hushrec: epsilon must be a number"),
         (["import", "missing.csv"], "must be a readable file"),
     ],
 )
@@ -124,7 +130,22 @@ def test_a_store_that_is_not_there_or_options_that_are_wrong_are_one_sentence(tm
         assert "least_cohort must be" in run("device", "init", "--least-cohort", least, "--store", tmp_path / "s").err
     (tmp_path / "three.csv").write_text("a,1,2\n")
     assert "three.csv, line 1" in run("device", "import", tmp_path / "three.csv", "--store", tmp_path / "s").err
+    wrong = run("device", "init", "--scale", "0.5,5", "--rate", "1=7", "--store", tmp_path / "s")
+    assert (wrong.code, "ratings must be numbers from 0.5 to 5" in wrong.err) == (1, True)
     assert not (tmp_path / "s").exists()
+
+
+def test_advice_about_a_store_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without `--store`, the command that the advice gives would erase the default store."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    for store, option in ((("--store", "hal"), " --store hal"), ((), "")):
+        assert f"`hushrec device init{option}`" in run("device", "budget", *store).err
+        assert run("device", "init", *store).code == 0
+        assert f"`hushrec device forget{option}`" in run("device", "init", *store).err
+    asked = run("device", "forget", "--store", "hal")
+    assert (asked.code, "Erase all ratings and keys in hal?" in asked.out + asked.err) == (1, True)
+    assert Path("hal").exists()
 
 
 @pytest.mark.parametrize(
@@ -140,13 +161,30 @@ def test_a_store_that_is_not_there_or_options_that_are_wrong_are_one_sentence(tm
         (["--database", "mysql://x"], "--database"),
         (["--database", "postgresql://me@127.0.0.1:1/films"], "got postgresql://me@127.0.0.1:1/films"),
         (["--config", "bad.toml"], "factors must be at least 1, got 0"),
-        (["--config", "unknown.toml"], "term"),
+        (
+            ["--config", "unknown.toml"],
+            "no table [term] in unknown.toml; the tables are [terms], [rounds] and [limits].",
+        ),
+        (["--config", "above.toml"], "repeats in above.toml belongs in the table [terms]."),
+        (["--config", "nowhere.toml"], "there is no setting repeat in nowhere.toml outside the tables"),
+        (["--config", "scale.toml"], "[terms] has no option scale; it has run, protocol, model, expected_devices, "),
+        (["--config", "dropout.toml"], "[terms] must not have dropout, which is for simulated runs only."),
+        (["--config", "bool.toml"], "rounds.automatic in bool.toml must be true or false, got 'maybe'."),
+        (["--config", "low.toml"], "rounds.min_devices in low.toml must be at least 1, got 0."),
+        (["--config", "half.toml"], "rounds.min_devices in half.toml must be a whole number, got 1.5."),
+        (["--config", "table.toml", "--devices", 9], "terms in table.toml must be a table, got 3."),
+        (["--config", "fast.toml"], "[limits] in fast.toml has no setting speed; it has requests_per_second, "),
+        (["--run", 3], "run must be 1 in a database without a run, got 3."),
         (["--config", "renamed.toml"], "rounds.early_fraction"),
         (["--config", "none.toml"], "none.toml"),
         (["--config", "cap.toml"], "profile_cap"),
         (["--config", "many.toml"], "reports_per_client"),
         (["--config", "slow.toml"], "deadline_seconds in slow.toml is invalid: it must be at most 43200"),
         (["--devices", "10001"], "expected_devices must be at most 10,000"),
+        (["--config", "reserve.toml"], "reserve must be at least 0 and below 1, got 1.0. Give the share of the budget"),
+        (["--config", "delta.toml"], "delta must be above 0 and at most 1/(10 · 1000 devices) = 0.0001, got 2.0."),
+        (["--items", "header.csv"], "header.csv must have at least one item below its header."),
+        (["--items", "header.csv", "--model", "mf"], "header.csv must have at least one item below its header."),
     ],
 )
 def test_a_server_that_cannot_start_says_why(
@@ -157,10 +195,22 @@ def test_a_server_that_cannot_start_says_why(
     Path("items.csv").write_text("id,title\n1,A\n2,B\n3,C\n")
     Path("bad.toml").write_text("[terms]\nmodel = 'mf'\nfactors = 0\n")
     Path("unknown.toml").write_text("[term]\nfactors = 1\n")
+    Path("above.toml").write_text("repeats = 4\n[terms]\n")
+    Path("nowhere.toml").write_text("repeat = 4\n")
+    Path("scale.toml").write_text("[terms]\nscale = '1,5'\n")
+    Path("dropout.toml").write_text("[terms]\ndropout = 0.1\n")
+    Path("bool.toml").write_text("[rounds]\nautomatic = 'maybe'\n")
+    Path("low.toml").write_text("[rounds]\nmin_devices = 0\n")
+    Path("half.toml").write_text("[rounds]\nmin_devices = 1.5\n")
+    Path("table.toml").write_text("terms = 3\n")
+    Path("fast.toml").write_text("[limits]\nspeed = 1\n")
     Path("renamed.toml").write_text("[rounds]\nquorum = 0.8\n")
     Path("cap.toml").write_text("[terms]\nmodel = 'mf'\nprofile_cap = 3\n")
     Path("many.toml").write_text("[terms]\nmodel = 'mf'\nreports_per_client = 3\n")
     Path("slow.toml").write_text("[rounds]\ndeadline_seconds = 1e9\n")
+    Path("reserve.toml").write_text("[terms]\nreserve = 1\n")
+    Path("delta.toml").write_text("[terms]\ndelta = 2\n")
+    Path("header.csv").write_text("id,title\n")
     Path("taken").mkdir()
     Path("taken/admin-token").write_text("of another run")
     outcome = run("serve", "--items", "items.csv", "--port", "0", *options)
@@ -198,6 +248,7 @@ def test_a_server_counts_the_items_of_its_run_and_tells_of_changed_titles(tmp_pa
     said = serving_line(tmp_path)
     assert "serving 3 items" in said
     assert "1 title of the file differs" in said
+    assert "1 item of this run is missing from the items file" in said
 
 
 def test_serve_says_how_many_devices_a_round_waits_for_and_what_sets_it(tmp_path: Path) -> None:
@@ -208,6 +259,11 @@ def test_serve_says_how_many_devices_a_round_waits_for_and_what_sets_it(tmp_path
         assert waits.startswith("a round opens when 16 devices are online of the 20 ")
         assert "20 devices are too few" in expects
         assert "without attributes" in expects
+    (tmp_path / "exact").mkdir()
+    with live_server(tmp_path / "exact", masked_settings(20, terms={"epsilon": math.inf})) as live:
+        cautions = [notice for notice in _notices(live.rounds, 2) if "have no noise" in notice]
+        assert len(cautions) == 1
+        assert "every other device refuses" in cautions[0]
     (tmp_path / "other").mkdir()
     with live_server(tmp_path / "other") as live:
         assert "rounds.min_devices" in _notices(live.rounds, 2)[0]
@@ -314,6 +370,7 @@ def test_a_person_and_a_fleet_take_part_in_a_masked_run_from_the_shell(tmp_path:
         assert len(json.loads(run("device", "recommend", "-n", "2", "--json", *store).out)["items"]) == 2
         spent = json.loads(run("device", "budget", "--json", *store).out)
         assert (spent["rounds"], spent["own_epsilon"]) == (rounds, 4)
+        assert f" (delta 1e-06), {rounds} tables sent\n" in run("device", "budget", *store).out
         assert 0 < spent["spent"] <= 4
 
 
@@ -326,6 +383,63 @@ def test_a_fleet_that_stops_early_finishes_its_round(tmp_path: Path) -> None:
         outcome = run(*fleet, "--rounds", "1", "--json")
         assert outcome.code == 0, outcome.err
         assert json.loads(outcome.out)["reports"] == 4 * len(PHASES)
+
+
+def test_a_fleet_shows_its_progress_and_does_not_wait_for_devices_that_are_left_out(tmp_path: Path) -> None:
+    """Of five devices, each sum is over four: a line per round says so, and the waits add up to little."""
+    rows = [f"{user},item-{(7 * user + n) % 20},{1 + (user + n) % 5}" for user in range(5) for n in range(8)]
+    (tmp_path / "ratings.csv").write_text("user,item,rating\n" + "\n".join(rows))
+    waited: list[float] = []
+
+    def step(session: Session, wait: float = 0) -> Job:
+        outcome = yield from whole_step(session, wait)
+        waited.append(wait if outcome == NO_ROUND else 0.0)
+        return outcome
+
+    whole_step = Session.step
+    with (
+        live_server(tmp_path, masked_settings(4), items=catalogue()) as live,
+        mock.patch.object(Session, "step", step),
+    ):
+        fleet = ("fleet", tmp_path / "ratings.csv", "--server", live.url, "--stores", tmp_path / "stores")
+        outcome = run(*fleet, "--json")
+        rounds = live.rounds.offer.terms.max_rounds
+        assert json.loads(outcome.out)["reports"] >= 4 * rounds * len(PHASES)
+    assert re.findall(r"^round (\d+) of (\d+): 4 devices reported", outcome.err, re.M) == [
+        (str(number), str(rounds)) for number in range(1, rounds + 1)
+    ]
+    assert sum(waited) < rounds * len(PHASES)  # seconds; 5 in every phase when each device waited for its own
+
+
+def test_a_fleet_with_unknown_items_is_refused_before_a_device_enrols(tmp_path: Path) -> None:
+    """The sentence has the number of items, no id, and nothing is stored."""
+    rows = [f"{user},item-{20 + n},{1 + (user + n) % 5}" for user in range(5) for n in range(8)]
+    (tmp_path / "ratings.csv").write_text("user,item,rating\n" + "\n".join(rows))
+    with live_server(tmp_path, masked_settings(4), items=catalogue()) as live:
+        fleet = ("fleet", tmp_path / "ratings.csv", "--server", live.url, "--stores", tmp_path / "stores")
+        for processes in (1, 2):
+            outcome = run(*fleet, "--processes", processes)
+            assert outcome.code == 1
+            assert "must have every rated item of the data, but 4 of 8 are not among its items" in outcome.err
+            assert not re.search(r"item-\d", outcome.err)
+        assert live.rounds.registry.count_active() == 0
+    assert not (tmp_path / "stores").exists()
+
+
+def test_a_fleet_with_the_stores_of_another_server_is_refused(tmp_path: Path) -> None:
+    """The sentence names the option `--stores`."""
+    rows = [f"{user},item-{(7 * user + n) % 20},{1 + (user + n) % 5}" for user in range(5) for n in range(8)]
+    (tmp_path / "ratings.csv").write_text("user,item,rating\n" + "\n".join(rows))
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        with live_server(tmp_path / name, masked_settings(5), items=catalogue()) as live:
+            fleet = ("fleet", tmp_path / "ratings.csv", "--server", live.url, "--stores", tmp_path / "stores")
+            outcome = run(*fleet, "--rounds", "0")
+            if name == "first":
+                assert outcome.code == 0, outcome.err
+    assert outcome.code == 1
+    assert outcome.err.splitlines()[-1].endswith("Give another folder with --stores.")
+    assert run(*fleet, "--rounds", "-1").code == 2
 
 
 def test_a_fleet_of_pairs_is_refused(tmp_path: Path) -> None:

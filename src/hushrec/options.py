@@ -27,6 +27,7 @@ class Option:
     personal: bool = False  # whether each person chooses a value, which is never sent; else a run has one for everybody
     may_be_infinite: bool = False  # whether a person may set this personal option to inf
     least: int | None = None  # the smallest value to which a person may set this personal option
+    is_simulated: bool = False  # whether only simulations use this option, so that a server must not set it
     device_name: str | None = None  # name of this personal option on devices; None: `name`
 
     @property

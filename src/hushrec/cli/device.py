@@ -50,9 +50,11 @@ def init(
     **options: Any,
 ) -> None:
     """Create a store for this person's ratings, with the privacy budgets that the person allows."""
+    from hushrec.device.budgets import check_ratings
     from hushrec.scale import Scale
 
     values, chosen = _first_ratings(ratings or []), Scale.parse(scale)
+    check_ratings(values, (chosen.low, chosen.high))  # before a store is created
     with hushrec.Device.create(
         store,
         scale=(chosen.low, chosen.high),
@@ -327,9 +329,8 @@ def budget(
     limit, rounds, delta = statement["limit"], statement["rounds"], statement["delta"]
     allowed = "" if limit is None else f" of {limit:.3g}"
     allowed += f" (delta {delta:g})" if delta else ""
-    print(
-        f"spent epsilon {statement['spent']:.3g}{allowed}" + ("" if rounds is None else f", {counted(rounds, 'round')}")
-    )
+    charged = statement["charged"] or (None if rounds is None else counted(rounds, "round"))
+    print(f"spent epsilon {statement['spent']:.3g}{allowed}" + ("" if charged is None else f", {charged}"))
     for sentence in _own_level(statement):
         print(f"  {sentence}")
     print(f"  covers: {statement['unit']}")
@@ -365,8 +366,10 @@ def forget(
     store: Folder = None,
 ) -> None:
     """Erase the store: ratings, user vector, permanent bits, privacy ledger and keys."""
+    from hushrec.device.store import default_folder
+
     if not yes:
-        typer.confirm("erase all ratings and keys in this store?", abort=True)
+        typer.confirm(f"Erase all ratings and keys in {store or default_folder()}?", abort=True)
     hushrec.Device.forget(store)
     say("the store was erased")
 

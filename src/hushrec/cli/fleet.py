@@ -1,20 +1,24 @@
 """The command `hushrec fleet`: run many real devices against a server."""
 
+import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from rich.progress import MofNCompleteColumn
 from typer import Option
 
-from hushrec.cli.app import JsonFlag, app, counted, print_json, say
+from hushrec.cli.app import JsonFlag, app, counted, print_json, progress_bars, say
 from hushrec.cli.options import Authority, PersonalProtocol, given_only, with_personal_options
 from hushrec.cli.reading import Data, Reading, reads_ratings
 from hushrec.errors import ParameterError
 
 if TYPE_CHECKING:
     from hushrec.data import Ratings
-    from hushrec.device.fleet import Member
+    from hushrec.device.fleet import Member, Place
 
 
 @app.command(epilog="Example: hushrec fleet ml-100k --server https://127.0.0.1:8470 --ca certificate.pem --devices 943")
@@ -29,7 +33,11 @@ def fleet(
     ] = None,
     stores: Annotated[Path, Option(help="Folder in which each device gets a folder for its store.")] = Path("fleet"),
     rounds: Annotated[
-        int | None, Option(help="Number of rounds in which every device reports.  [default: until the run is over]")
+        int | None,
+        Option(
+            help="Number of rounds in which every device reports; 0 only enrols.  [default: until the run is over]",
+            min=0,
+        ),
     ] = None,
     protocol: PersonalProtocol = None,
     epochs: Annotated[
@@ -73,7 +81,8 @@ def fleet(
         follow=follow,
     )
     started = time.perf_counter()
-    outcome = run_fleet(members, orders, processes=processes)
+    with _shown_progress() as progress:
+        outcome = run_fleet(members, orders, processes=processes, progress=progress)
     seconds = time.perf_counter() - started
     record: dict[str, float | None] = {"devices": len(members), "reports": outcome.reports, "seconds": seconds}
     record |= {"rmse": outcome.rmse, "rmse_trained": outcome.rmse_trained}
@@ -83,6 +92,36 @@ def fleet(
         accuracy = "" if outcome.rmse is None else f", rmse {outcome.rmse:.4f} on {outcome.held_out} held-out ratings"
         done = f"{counted(len(members), 'device')} made {counted(outcome.reports, 'report')}"
         say(f"{done} in {seconds:.1f} s{accuracy}")
+
+
+@contextmanager
+def _shown_progress() -> "Iterator[Callable[[Place], None]]":
+    """Yield a function that shows the progress of a fleet on stderr: a bar on a terminal, else a line per round."""
+    latest: Place | None = None
+    devices, started = 0, time.perf_counter()
+
+    def say_round() -> None:
+        if latest is not None and not sys.stderr.isatty():
+            done = f"round {latest.round_number} of {latest.rounds}: {counted(devices, 'device')} reported"
+            say(f"{done} ({time.perf_counter() - started:.1f} s)")
+
+    with progress_bars(MofNCompleteColumn()) as show:
+
+        def progress(place: "Place") -> None:
+            nonlocal latest, devices
+            if latest is not None and place < latest:  # of a process that is behind
+                return
+            if latest is not None and place.round_number > latest.round_number:
+                say_round()
+            devices = place.devices + (devices if place == latest else 0)
+            latest = place
+            phase = f", {place.phases[place.phase]}" if len(place.phases) > 1 else ""
+            attempt = f", attempt {place.attempt}" if place.attempt > 1 else ""
+            text = f"round {place.round_number}{attempt}{phase}: {counted(devices, 'device')}"
+            show("rounds", place.round_number, place.rounds, text)
+
+        yield progress
+    say_round()
 
 
 def _members(ratings: "Ratings", devices: int, split_seed: int, stores: Path) -> "list[Member]":

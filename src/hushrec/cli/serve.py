@@ -176,7 +176,7 @@ def _certificate(
 
 
 def _notices(rounds: "Rounds", min_devices: int) -> list[str]:
-    """Return notices for the operator: how many devices a round waits for, and the accuracy to expect of the run."""
+    """Return notices for the operator: how many devices a round waits for, a caution, and the accuracy to expect."""
     protocol, terms = rounds.protocol, rounds.offer.terms
     expected = protocol.expected_devices(terms)
     expects = None if expected is None else protocol.expectation(terms, rounds.offer.model, expected)
@@ -185,7 +185,7 @@ def _notices(rounds: "Rounds", min_devices: int) -> list[str]:
     if rounds.fewest_devices > min_devices:
         option = "--devices sets this before a run begins"
     waits = f"a round opens when {counted(rounds.fewest_devices, 'device is', 'devices are')} online{of}; {option}"
-    return [waits] if expects is None else [waits, expects]
+    return [notice for notice in (waits, protocol.caution(terms), expects) if notice is not None]
 
 
 def _refuse_existing_token(secret: Path, *, has_run: bool) -> None:
@@ -207,17 +207,21 @@ def _prepare(storage: "Storage", settings: "Settings", items: "Items", secret: P
     written to the file `secret`.
     """
     from hushrec.service import certificates
-    from hushrec.service.catalogue import changed_titles
+    from hushrec.service.catalogue import changed_titles, count_missing
     from hushrec.service.setup import prepare_run, renew_admin_token, stored_number
 
     number = stored_number(storage)
     _refuse_existing_token(secret, has_run=number is not None)
     begins = number is not None and settings.terms.run not in (None, number)
     changed = storage.at_once(lambda connection: changed_titles(connection, items.ids, items.titles))
+    missing = storage.at_once(lambda connection: count_missing(connection, items.ids))
     if changed and not begins:
         differ = counted(changed, "title of the file differs", "titles of the file differ")
         say(f"{differ} from the titles of this run: devices keep the titles that they have.")
     token = prepare_run(storage, settings.terms, items)
+    if missing and not begins:
+        absent = counted(missing, "item of this run is", "items of this run are")
+        say(f"{absent} missing from the items file. No item leaves a run: devices keep them until a next run.")
     if begins:
         say(f"run {settings.terms.run} begins; devices of the previous run join it with `hushrec device join --next`")
     if new_token and token is None:

@@ -87,6 +87,8 @@ def _read_listing(source: str | Path | RatingTable, encoding: str | None = None)
         listing = PUBLISHED[name](path)
     else:
         listing = _list_own(read_table(path, encoding=encoding, one_column=True))
+    if not len(listing.ids):
+        raise DataError(f"{path} must have at least one item below its header. Add a row for each item.")
     repeats = len(listing.ids) - listing.ids.n_unique()
     if repeats:
         raise DataError(

@@ -81,7 +81,8 @@ class Budgets:
         for name, value in given.items():
             option = _find_option(name, protocol)[1]
             if value is not None and option.least is not None:
-                require(option.checked(value) >= option.least, name, f"at least {option.least}", value)
+                number = replace(option, name=name).checked(value)
+                require(number >= option.least, name, f"at least {option.least}", value)
         return self._with(given, protocol)
 
     def _with(self, given: Mapping[str, Any], protocol: str | None) -> Self:
@@ -196,6 +197,15 @@ def _as_scale(scale: Any) -> tuple[float, float]:
             f"scale must be two finite numbers, low < high, got {low:g},{high:g}. Give for example 1,5."
         )
     return low, high
+
+
+def check_ratings(ratings: Mapping[str, float], scale: tuple[float, float]) -> None:
+    """Raise `ParameterError` unless all ratings are on the scale of the person's store."""
+    low, high = scale
+    if not all(low <= value <= high for value in ratings.values()):
+        raise ParameterError(
+            f"ratings must be numbers from {low:g} to {high:g}, the scale of this store. Correct the ratings."
+        )
 
 
 def allow_run(protocol: ConfiguredProtocol, terms: Any, ledger: Ledger, spent: Mapping[str, float]) -> None:

@@ -79,7 +79,7 @@ def check_size(protocol: ConfiguredProtocol, terms: Any) -> None:
 
 # Advice for the person, by the code of the refusal.
 _ADVICE = {
-    "not-enrolled": " The server may have lost its list of devices. Enrol again with `hushrec device join --again`.",
+    "not-enrolled": " If the server has lost its list of devices, use `hushrec device join --again`.",
     "not-active": " Ask the operator. To take part again, enrol again with `hushrec device join --again`.",
     "server-behind": " When the operator has begun the next run, agree to it with `hushrec device join --next`."
     " Recommendations remain available.",

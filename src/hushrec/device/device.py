@@ -17,7 +17,7 @@ import numpy as np
 from hushrec.arrays import FloatArray
 from hushrec.budget.events import as_number
 from hushrec.device import joining, open_attempt
-from hushrec.device.budgets import Budgets
+from hushrec.device.budgets import Budgets, check_ratings
 from hushrec.device.calls import not_joined
 from hushrec.device.catalogue import Catalogue, Found
 from hushrec.device.session import Session
@@ -182,12 +182,8 @@ class Device:
         stored too, and used as soon as the catalogue contains the items.
         """
         with self._lock:
-            low, high = self.budgets.scale
             ratings = {str(item): as_number("a rating", value) for item, value in values.items()}
-            if not all(low <= value <= high for value in ratings.values()):
-                raise ParameterError(
-                    f"ratings must be numbers from {low:g} to {high:g}, the scale of this store. Correct the ratings."
-                )
+            check_ratings(ratings, self.budgets.scale)
             unknown = sum(item not in self.catalogue for item in ratings) if len(self.catalogue) else 0
             if unknown and not keep_unknown:
                 raise ParameterError(

@@ -266,6 +266,11 @@ def look_next(session: "Session") -> Job:
     offer = yield from ask_offer()
     if not (offer.extends(accepted) or _is_next(session, offer, accepted)):
         sentence = "this server offers neither further rounds nor a next run. Try again later."
+        if offer.run_id == accepted.run_id and not session.is_over:
+            sentence = (
+                "this device already takes part in the run that this server offers, and it is not over. Continue with"
+                " `hushrec device join`."
+            )
         raise RemoteProtocolError(sentence, code="nothing-next", status_hint=409)
     _check_offer(session, offer)
     return offer

@@ -143,7 +143,8 @@ class Session:
         limit = max(protocol.ledger_statement(ledger).limit or 0.0 for protocol in protocols)
         if allowed < limit:
             raise ParameterError(
-                f"epsilon must be at least {limit:.4g}, the present limit, got {allowed:g}. Limits can only be raised."
+                f"the new limit on epsilon (--raise-to) must be at least {limit:.4g}, the present limit, got"
+                f" {allowed:g}. Limits can only be raised."
             )
         raised = {unit: limit for protocol in protocols for unit, limit in protocol.limits_at(allowed).items()}
         if not raised:

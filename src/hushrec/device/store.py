@@ -19,6 +19,7 @@ The catalogue is public, and the only table with several rows.
 import contextlib
 import fcntl
 import os
+import shlex
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -60,6 +61,12 @@ def default_folder() -> Path:
     return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "hushrec"
 
 
+def named(command: str, folder: Path) -> str:
+    """Return the command `hushrec device COMMAND` for the store in this folder, as a person types it."""
+    place = "" if folder == default_folder() else f" --store {shlex.quote(str(folder))}"
+    return f"`hushrec device {command}{place}`"
+
+
 class Store:
     """An open store. Only one process at a time can open it."""
 
@@ -93,7 +100,8 @@ class Store:
     def _make(self) -> None:
         if self._path.exists():
             raise StorageError(
-                f"{self.folder} must not hold a store already. Use the store, or erase it with `hushrec device forget`."
+                f"{self.folder} must not hold a store already. Use the store, or erase it with"
+                f" {named('forget', self.folder)}."
             )
         self.folder.mkdir(parents=True, exist_ok=True)
         if any(self.folder.iterdir()):
@@ -103,7 +111,7 @@ class Store:
 
     def _check(self) -> None:
         if not self._path.exists():
-            raise StorageError(f"there is no store in {self.folder}. Create one with `hushrec device init`.")
+            raise StorageError(f"there is no store in {self.folder}. Create one with {named('init', self.folder)}.")
         if (self._path.stat().st_mode | self.folder.stat().st_mode) & 0o077:
             raise StorageError(
                 f"the store in {self.folder} must be readable by its owner only. Run `chmod -R go= {self.folder}`."

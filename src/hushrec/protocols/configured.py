@@ -44,7 +44,7 @@ class LedgerStatement:
 
     unit: str  # what the cost is about, such as a person's whole profile
     spent: float  # ε
-    rounds: int | None  # rounds that were charged; None if the ledger does not count them
+    rounds: int | None  # rounds that were charged, under `masked` with each attempt; None if they are not counted
     limit: float | None = None  # the most ε that the person allows for all runs together; None: no limit
     delta: float = 0.0  # δ of `spent` and `limit`
     sentences: Sequence[str] = ()  # what `spent` means, in plain words for the person
@@ -52,6 +52,7 @@ class LedgerStatement:
     fixed: str | None = None  # a sentence that says why the person's options can no longer change; None if they can
     own_epsilon: float | None = None  # the largest ε that the person lets one run cost; None if they chose none
     own_delta: float | None = None  # δ of `own_epsilon`; None before the person has joined a run
+    charged: str | None = None  # what `rounds` counts, in words, such as "15 tables sent"; None: rounds
     numbers: Mapping[str, Any] = field(default_factory=dict)  # further numbers of this protocol, by name
 
     def to_dict(self) -> dict[str, Any]:
@@ -101,6 +102,10 @@ class ConfiguredProtocol(ABC):
     def asks(self, terms: Any) -> list[str]:
         """Return sentences for the operator's page that say what a run with these terms requires of every device."""
         return ["One round." if terms.max_rounds == 1 else f"Up to {terms.max_rounds:,} rounds."]
+
+    def caution(self, terms: Any) -> str | None:
+        """Return a sentence that warns the operator of a run with these terms; None by default."""
+        return None
 
     def expected_devices(self, terms: Any) -> int | None:
         """Return the number of devices that the noise or step of these terms is calibrated for; None if unknown."""

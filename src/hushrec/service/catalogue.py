@@ -49,6 +49,11 @@ def changed_titles(connection: sa.Connection, ids: list[str], titles: list[str])
     return sum(stored.get(name, title) != title for name, title in zip(ids, titles, strict=True))
 
 
+def count_missing(connection: sa.Connection, ids: list[str]) -> int:
+    """Return how many items of the database are not among `ids`."""
+    return len({name for _, name, _ in read_entries(connection, 0)}.difference(ids))
+
+
 def read_attributes(connection: sa.Connection) -> FloatArray | None:
     """Return the attributes of all items, `(n_items, n_columns)`, or None if the items have no attributes."""
     rows = connection.execute(sa.select(items.c.attributes).order_by(items.c.position)).scalars().all()

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from hushrec.errors import ParameterError
 from hushrec.offers import run_options
 from hushrec.options import with_defaults
-from hushrec.protocols import default_protocol, find_protocol
+from hushrec.protocols import by_usual, default_protocol, find_protocol
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -62,13 +62,17 @@ class TermsSettings(BaseModel):
     @property
     def given(self) -> dict[str, Any]:
         """The values of the options that the operator set; raises `ParameterError` for an unknown or invalid option."""
-        known, model = run_options(self.protocol, self.model_name), self.model_name
+        declared, model = run_options(self.protocol, self.model_name), self.model_name
         if model not in find_protocol(self.protocol).models:
             models = ", ".join(find_protocol(self.protocol).models)
             raise ParameterError(f"terms.model must be a model of protocol {self.protocol} ({models}), got {model}.")
-        unknown = [name for name in self.model_extra or {} if name not in known]
-        if unknown:
-            raise ParameterError(f"terms.{unknown[0]} must be an option of the run, one of {', '.join(known)}.")
+        known = {name: option for name, option in declared.items() if not option.is_simulated}
+        for name in self.model_extra or {}:
+            if name in declared and name not in known:
+                raise ParameterError(f"[terms] must not have {name}, which is for simulated runs only. Remove it.")
+            if name not in known:
+                has = ", ".join([*type(self).model_fields, *known])
+                raise ParameterError(f"[terms] has no option {name}; it has {has}. Correct or remove it.")
         return {name: known[name].checked(value) for name, value in (self.model_extra or {}).items()}
 
     @property
@@ -117,15 +121,60 @@ def read_settings(path: Path | None, **terms: Any) -> Settings:
     """
     try:
         found = {} if path is None else tomllib.loads(path.read_text("utf-8"))
-        return Settings.model_validate({**found, "terms": {**found.get("terms", {}), **terms}} if terms else found)
+        if isinstance(own := found.get("terms", {}), dict):
+            found = {**found, "terms": {**own, **terms}}
+        return Settings.model_validate(found)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ParameterError(f"{path} must be a readable TOML file: {reason}.") from None
     except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(str(part) for part in first["loc"])
-        where = "" if path is None else f" in {path}"
-        reason = first["msg"].removeprefix("Value error, ")
-        if name == "rounds.quorum":
-            reason = "its name is now rounds.early_fraction"
-        raise ParameterError(f"setting {name}{where} is invalid: {reason}.") from None
+        raise ParameterError(_described(error.errors()[0], "" if path is None else f" in {path}")) from None
+
+
+def _described(error: Any, where: str) -> str:
+    """Return the sentence for an error of pydantic; `where` names the file."""
+    place, kind = [str(part) for part in error["loc"]], error["type"]
+    name = ".".join(place)
+    if kind == "extra_forbidden":
+        return _unknown(place, where, is_table=isinstance(error["input"], dict))
+    if kind in _MUST:
+        return f"{name}{where} must be {_MUST[kind].format(**error.get('ctx', {}))}, got {_as_toml(error['input'])}."
+    reason = error["msg"].removeprefix("Value error, ").rstrip(".")
+    return f"setting {name}{where} is invalid: {reason}."
+
+
+_MUST = {
+    **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "a number"),
+    **dict.fromkeys(("model_type", "model_attributes_type", "dict_type"), "a table"),
+    "string_type": "a text",
+    "finite_number": "finite",
+    "greater_than": "above {gt:g}",
+    "greater_than_equal": "at least {ge:g}",
+    "less_than_equal": "at most {le:g}",
+}
+
+
+def _as_toml(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else repr(value)
+
+
+def _unknown(place: list[str], where: str, *, is_table: bool) -> str:
+    """Return the sentence about a name that the settings do not have at this place."""
+    *table, name = place
+    if table:
+        renamed = " Its name is now rounds.early_fraction." if place == ["rounds", "quorum"] else ""
+        has = ", ".join(_TABLES[table[0]].model_fields)
+        return f"[{table[0]}]{where} has no setting {name}; it has {has}.{renamed or ' Correct or remove it.'}"
+    tables = [f"[{name}]" for name in _TABLES]
+    if is_table:
+        return f"there is no table [{name}]{where}; the tables are {', '.join(tables[:-1])} and {tables[-1]}."
+    for owner, settings in _TABLES.items():
+        options = {name for one in by_usual() for model in one.models for name in run_options(one.name, model)}
+        if name in settings.model_fields or (owner == "terms" and name in options):
+            return f"{name}{where} belongs in the table [{owner}]. Move it below the line [{owner}]."
+    return f"there is no setting {name}{where} outside the tables {', '.join(tables[:-1])} and {tables[-1]}. Remove it."
+
+
+_TABLES: dict[str, type[BaseModel]] = {"terms": TermsSettings, "rounds": RoundSettings, "limits": LimitSettings}

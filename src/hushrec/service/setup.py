@@ -9,7 +9,7 @@ import numpy as np
 import sqlalchemy as sa
 
 from hushrec.arrays import FloatArray
-from hushrec.errors import ParameterError
+from hushrec.errors import ParameterError, require
 from hushrec.messages import Offer
 from hushrec.offers import make_run_model, protocol_of
 from hushrec.options import imported
@@ -29,6 +29,7 @@ from hushrec.wire import as_sent, decode
 
 MOST_CHANGED = 0.25  # the largest change of a known item's attribute when the catalogue grows
 _NEXT_RUN = "begin a next run: increase `run` in [terms] of the settings file, or --run, by 1."
+_EARLIER_RUNS = "Leave run out, or give the database of the earlier runs as --database."
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +74,7 @@ def prepare_run(storage: Storage, settings: TermsSettings, items: Items) -> str 
         lock_setup(connection)  # of several servers that start at the same time, one makes the run
         before = connection.execute(sa.select(run)).first()
         if before is None:
+            require(settings.run in (None, 1), "run", "1 in a database without a run", settings.run, _EARLIER_RUNS)
             offer, server = make_run(settings, items)
             insert_items(connection, items.ids, items.titles, items.attributes)
             insert_run(connection, offer, server, digest_of(token), settings.run or 1)

@@ -17,7 +17,7 @@ MASKED = Protocol(
             "Probability with which the budget may be exceeded.",
             default_text="1e-6, or 1/(10 devices) if smaller",
         ),
-        Option("dropout", float, "Fraction of the devices that are absent from a round.", 0.0),
+        Option("dropout", float, "Fraction of the devices that are absent from a round.", 0.0, is_simulated=True),
         Option(
             "survivors",
             float,
@@ -57,6 +57,7 @@ MASKED = Protocol(
             default_text="epsilon",
             personal=True,
             may_be_infinite=True,
+            least=0,
             device_name="epsilon",
         ),
         Option(

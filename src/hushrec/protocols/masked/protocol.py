@@ -9,7 +9,7 @@ import numpy as np
 
 from hushrec.arrays import BoolArray
 from hushrec.budget.accountants import TableAccountant
-from hushrec.budget.gaussian import LEDGER_DELTA, Cohort, default_delta, own_delta, run_mu
+from hushrec.budget.gaussian import LEDGER_DELTA, Cohort, default_delta, own_delta, require_delta, run_mu
 from hushrec.budget.ledger import Ledger
 from hushrec.errors import Diverged, ParameterError, RemoteProtocolError, require
 from hushrec.models.gaussian_process import Ratings
@@ -68,12 +68,16 @@ class Masked(ConfiguredProtocol):
         valid = "Give the smallest fraction of devices whose reports make a round valid, such as 0.8."
         possible = self.survivors is None or 0 < self.survivors <= 1
         require(possible, "survivors", "above 0 and at most 1", self.survivors, valid)
+        kept = "Give the share of the budget for repeated attempts; 0.2 is usual on the network."
+        require(self.reserve is None or 0 <= self.reserve < 1, "reserve", "at least 0 and below 1", self.reserve, kept)
         share = "Give the share of the budget for measuring accuracy, such as 0.02."
         possible = 0 <= self.evaluation <= MOST_EVALUATION
         require(possible, "evaluation", f"from 0 to {MOST_EVALUATION}", self.evaluation, share)
         number = "Give the number of rounds into which each round is divided, such as 8."
         possible = 1 <= self.repeats <= MOST_REPEATS
         require(possible, "repeats", f"from 1 to {MOST_REPEATS}", self.repeats, number)
+        small = "Give at most 1/(10 devices), such as 1e-6."
+        require(self.delta is None or 0 < self.delta < 1, "delta", "above 0 and below 1", self.delta, small)
         run_mu(self.epsilon, self.delta or LEDGER_DELTA)  # raises for an impossible budget
         require(self.own_epsilon is None or self.own_epsilon >= 0, "own_epsilon", "at least 0", self.own_epsilon)
 
@@ -93,6 +97,8 @@ class Masked(ConfiguredProtocol):
         advice = f"Give {LARGEST_COHORT}: more devices than that form several cohorts."
         require(n_devices <= LARGEST_COHORT, "expected_devices", most, f"{n_devices:,}", advice)
         given = {name: value for name, value in options.items() if value is not None}
+        if "delta" in given:
+            require_delta(given["delta"], n_devices)
         corrupt = NETWORK_CORRUPT if n_devices >= LARGE_COHORT else 0.0
         found = {**options, "survivors": NETWORK_SURVIVORS, "corrupt": corrupt, "reserve": NETWORK_RESERVE, **given}
         if "evaluation" in options and "evaluation" not in given:
@@ -131,6 +137,14 @@ class Masked(ConfiguredProtocol):
             f"Only sums over at least {priced.cohort.honest:,} honest devices are revealed.",
             levels.describe_trust(terms, priced.largest_own_epsilon),
         ]
+
+    def caution(self, terms: MaskedTerms) -> str | None:
+        if not terms.priced.is_exact:
+            return None
+        return (
+            "epsilon is inf: sums have no noise, and only masks hide a table. A device joins only if its person has set"
+            " epsilon to inf, or to 0, with which it sends zeros; every other device refuses this run"
+        )
 
     def describe_report(self, terms: MaskedTerms, round_number: int, message: MaskedTable) -> list[str]:
         numbers, exact, fewest = message.numbers, terms.priced.is_exact, terms.priced.cohort.honest
@@ -296,6 +310,7 @@ class Masked(ConfiguredProtocol):
             limit=allowed.epsilon(delta),
             delta=delta,
             rounds=spent.tables,
+            charged="1 table sent" if spent.tables == 1 else f"{spent.tables} tables sent",
             sentences=[
                 f"An upper bound on what all sums so far can reveal about your whole profile (\u03b4 {delta:g}).",
                 f"For {LEDGER_REPLACED_UNIT}, the bound is \u03b5 {replaced:.3g}.",

@@ -95,8 +95,9 @@ def _rebuild_all(
     if not culprits and rules.most_corrupt and len(revealed) >= rules.smallest:
         culprits = set(drawn) - set(secrets)
     raise AttemptFailed(
-        f"each secret must be rebuilt from {rules.threshold} shares that its owner committed to, but"
-        f" {len(drawn) - len(secrets)} of {len(drawn)} secrets cannot be rebuilt.",
+        f"too few {'devices stayed' if len(revealed) < rules.smallest else 'right shares arrived'}:"
+        f" {len(drawn) - len(secrets)} of {len(drawn)} secrets cannot be rebuilt ({rules.threshold} shares each are"
+        " needed).",
         frozenset(culprits),
     )
 
