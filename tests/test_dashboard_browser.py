@@ -85,10 +85,7 @@ def test_a_masked_run_shows_phases_attempts_cohorts_drop_outs_and_accuracy(brows
         for phase in PHASES[2:]:
             report(live, devices[:9], phase, 1, 2)
         page.wait_for_selector("#table tr", state="attached")
-        page.click("summary")
-        cells = page.locator("#table tr").first.locator("th, td").all_inner_texts()
-        heads = page.locator("#table-head th").all_inner_texts()
-        row = {head.lower(): cell for head, cell in zip(heads, cells, strict=True)}
+        row = round_row(page)
         assert (row["round"], row["reports"], row["dropped out"], row["attempts"]) == ("1", "9", "1", "2")
         assert (row["probes"], row["cohorts"], row["discarded sums"]) == ("0", "2", "0")
         by_phase = "asked 10 · keys 10 · shares 9 · table 9 · consent 9 · unmask 9"
@@ -97,6 +94,38 @@ def test_a_masked_run_shows_phases_attempts_cohorts_drop_outs_and_accuracy(brows
         live.rounds.server.side.learner.measured.append(Measured(1, 0.93, 0.02, 0.97, 0.03))
         page.wait_for_selector("#accuracy-rows tr:has-text('0.930 ± 0.020')")
         assert "at least 4 tables" in page.inner_text("#asked")
+        assert page.complaints == []
+
+
+def round_row(page: Any) -> dict[str, str]:
+    """The first row of the table of rounds: cells by heading, in small letters."""
+    page.click("summary")
+    cells = page.locator("#table tr").first.locator("th, td").all_inner_texts()
+    heads = page.locator("#table-head th").all_inner_texts()
+    return {head.lower(): cell for head, cell in zip(heads, cells, strict=True)}
+
+
+def test_with_repeats_the_page_shows_the_last_round_that_changed_the_table(browser: Any, tmp_path: Path) -> None:
+    """Groups of two rounds: of three rounds only the second changed the table, and the page says so."""
+    with joined(tmp_path, 4, masked_settings(4, terms={"repeats": 2})) as (live, devices):
+        page = open_page(browser, live.url)
+        assert page.inner_text("#movers-note") == "No round has closed yet."
+        play_round(live, devices)
+        page.wait_for_selector("#movers-note:has-text('No round has changed the public table yet.')")
+        assert page.inner_text("#moved-note") == "no round has changed it yet"
+        assert page.locator("#chart-moved svg").get_attribute("aria-label").endswith("none yet.")
+        play_round(live, devices, 2)
+        page.wait_for_selector("#movers-note:text-is('Change of the public table in round 2')")
+        play_round(live, devices, 3)
+        page.wait_for_selector(
+            "#movers-note:text-is('Change of the public table in round 2, the last that changed it')"
+        )
+        assert page.locator("#movers li").count() == 10
+        assert page.inner_text("#moved") not in ("–", "0 %")
+        assert page.inner_text("#moved-note") == "of its norm in round 2, the last that changed it"
+        assert "in round 2, at most" in page.locator("#chart-moved svg").get_attribute("aria-label")
+        assert page.locator("#chart-moved polyline").get_attribute("points").count(",") == 1
+        assert "The public table changes after every 2nd round." in page.inner_text("#asked")
         assert page.complaints == []
 
 

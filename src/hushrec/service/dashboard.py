@@ -113,7 +113,7 @@ class Dashboard:
         """Return the closed rounds with a number above `after`, and facts about the run so far.
 
         The facts are the number of devices by state, the total bytes of the reports in the last attempts of all closed
-        rounds, and the items whose rows of the public table changed most in the latest closed round.
+        rounds, and the items whose rows changed most in the last round that changed the public table.
         """
 
         def read(connection: sa.Connection) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 // The operator's dashboard: live events, the history of all rounds, and the operator's actions.
 
-import { bytes, confirm, count, fill, find, items, make, percent, plural, say, seconds, setBar } from "./page.js";
+import { bytes, confirm, count, fill, find, items, make, percent, plural, say, seconds, setBar, title } from "./page.js";
 
 const RETRY_MS = 1500;
 const MOST_LISTED = 1000;
@@ -143,8 +143,7 @@ function showPast(news) {
     fill("#latency", seconds(past.latency_median[last]));
     say("#latency-note", `median of the last round; slowest ${seconds(past.latency_slowest[last])}`);
   }
-  fill("#moved", past.moved[last] == null ? "–" : percent(past.moved[last]));
-  say("#moved-note", `of its norm in the last round; ${percent(past.moved.find((value) => value != null) ?? 0)} in the first`);
+  showChange();
   showMovers(news.most_moved);
   showTable();
   showCharts();
@@ -158,13 +157,26 @@ function showDevices(states) {
 
 const dropouts = (n) => Math.max(0, (past.devices[n] ?? past.reports[n]) - past.reports[n]);
 
+// Some rounds leave the public table as it is: those that only measure, and all but the last of a group of repeats.
+const hasChanged = (moved) => moved > 0;
+
+function showChange() {
+  const [first, last] = [past.moved.findIndex(hasChanged), past.moved.findLastIndex(hasChanged)];
+  fill("#moved", last < 0 ? "–" : percent(past.moved[last]));
+  const since = first < last ? `; ${percent(past.moved[first])} in round ${count(past.round[first])}` : "";
+  say("#moved-note", last < 0 ? "no round has changed it yet" : `of its norm in ${lastChange(last)}${since}`);
+}
+
+const lastChange = (n) => `round ${count(past.round[n])}${n < past.round.length - 1 ? ", the last that changed it" : ""}`;
+
 function showMovers(movers) {
-  find("#movers-none").hidden = movers.length > 0;
+  const last = past.moved.findLastIndex(hasChanged);
+  say("#movers-note", movers.length ? `Change of the public table in ${lastChange(last)}` : "No round has changed the public table yet.");
   fill("#movers", ...movers.map((mover) => {
     const bar = make("div", { className: "bar" }, make("span"));
     bar.firstElementChild.style.width = `${100 * mover.distance / movers[0].distance}%`;
     const distance = make("span", { className: "soft number" }, mover.distance.toPrecision(2));
-    return make("li", {}, make("div", { className: "name" }, make("span", {}, mover.title), distance), bar);
+    return make("li", {}, make("div", { className: "name" }, title(mover.title), distance), bar);
   }));
 }
 
@@ -196,7 +208,7 @@ const HEIGHT = 150, LEFT = 52, RIGHT = 12, TOP = 10, BOTTOM = 22;
 
 function showCharts() {
   chart("#chart-reports", "Reports and devices asked per round", [past.reports, past.devices], count);
-  chart("#chart-moved", "Change of the public table per round", [past.moved], percent);
+  chart("#chart-moved", "Change of the public table in rounds that changed it", [past.moved.map((moved) => moved || null)], percent);
   chart("#chart-bytes", "Bytes received per round", [past.bytes], bytes);
   chart("#chart-latency", "Latency per round", [past.latency_median, past.latency_slowest], seconds);
 }
@@ -219,7 +231,7 @@ function points(values, width) {
   return found;
 }
 
-function chart(selector, title, series, format) {
+function chart(selector, name, series, format) {
   const width = Math.max(240, find(selector).clientWidth);
   const lines = series.map((values) => points(values, width));
   const most = Math.max(...lines.flat().map((point) => point[1]), 0);
@@ -228,8 +240,8 @@ function chart(selector, title, series, format) {
   const x = (n) => LEFT + (n / steps) * (width - LEFT - RIGHT);
   const y = (value) => HEIGHT - BOTTOM - (value / top) * (HEIGHT - TOP - BOTTOM);
   const drawn = svg("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, role: "img" });
-  const latest = series[0].at(-1);
-  drawn.setAttribute("aria-label", `${title}: ${latest == null ? "unknown" : format(latest)} in round ${past.round.at(-1)}, at most ${format(most)}.`);
+  const latest = series[0].findLastIndex((value) => value != null);
+  drawn.setAttribute("aria-label", latest < 0 ? `${name}: none yet.` : `${name}: ${format(series[0][latest])} in round ${past.round[latest]}, at most ${format(most)}.`);
   for (const share of [0, 0.5, 1]) {
     const value = share * most;
     drawn.append(svg("line", { class: "grid-line", x1: LEFT, x2: width - RIGHT, y1: y(value), y2: y(value) }));

@@ -25,7 +25,7 @@ from hushrec.protocols.masked.price import price_plan
 from hushrec.protocols.masked.secagg.roster import Rules, choose_rules
 from hushrec.protocols.masked.server_side import PHASES, MaskedServer
 from hushrec.protocols.masked.terms import MaskedTerms
-from hushrec.protocols.masked.wording import LEDGER_NOT_COVERED, LEDGER_REPLACED_UNIT, LEDGER_UNIT, SEEDED
+from hushrec.protocols.masked.wording import LEDGER_NOT_COVERED, LEDGER_REPLACED_UNIT, LEDGER_UNIT, SEEDED, ordinal
 from hushrec.protocols.parties import DeviceSide, ServerSide, State
 from hushrec.randomness import Purpose, SeededRandomness, SystemRandomness
 
@@ -125,8 +125,11 @@ class Masked(ConfiguredProtocol):
         if priced.is_exact:
             cost = "No privacy budget (ε = inf): sums have no noise, and only masks hide a table."
         rounds = "1 round" if terms.max_rounds == 1 else f"{terms.max_rounds} rounds, each"
+        repeats = priced.plan.repeats
+        changes = [f"The public table changes after every {ordinal(repeats)} round."] if repeats > 1 else []
         return [
             f"{rounds} with a masked table of up to {largest:,} integers.",
+            *changes,
             cost,
             f"Only sums of at least {priced.cohort.fewest_added:,} tables are revealed.",
             levels.describe_trust(terms, priced.largest_own_epsilon),
