@@ -97,6 +97,29 @@ def test_a_masked_run_shows_phases_attempts_cohorts_drop_outs_and_accuracy(brows
         assert page.complaints == []
 
 
+def test_devices_that_a_sum_does_not_need_are_no_drop_outs(browser: Any, tmp_path: Path) -> None:
+    """Six devices where a sum holds five; then a page that is opened while a phase is open names this phase."""
+    settings = masked_settings(5, rounds={"min_devices": 6, "automatic": False})
+    with joined(tmp_path, 6, settings) as (live, devices):
+        page = open_page(browser, live.url)
+        assert live.admin("POST", "/v1/admin/start").status_code == 200
+        report(live, devices, "keys")
+        page.wait_for_selector("#reports-note:has-text('5 devices have not reported yet. 1 device is not needed: a')")
+        asked = [device for device in devices if device._session.name in live.rounds.server.asked]
+        for phase in PHASES[1:]:
+            report(live, asked, phase)
+        page.wait_for_selector("#reports-note:has-text('0 drop-outs in the last round, 0 in all; 1 not needed in it')")
+        assert page.inner_text("#reports-note").endswith("1 in all: a sum holds at most 5")
+        row = round_row(page)
+        assert (row["reports"], row["dropped out"], row["not needed"]) == ("5", "0", "1")
+        assert live.admin("POST", "/v1/admin/start").status_code == 200
+        page.wait_for_selector("#reports-note:has-text('Phase keys')")
+        page.reload()
+        page.wait_for_selector("#table tr", state="attached")
+        assert page.inner_text("#reports-note").startswith("Phase keys, 1 of 5, attempt 1.")
+        assert page.complaints == []
+
+
 def round_row(page: Any) -> dict[str, str]:
     """The first row of the table of rounds: cells by heading, in small letters."""
     page.click("summary")

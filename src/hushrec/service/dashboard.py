@@ -51,6 +51,7 @@ class Dashboard:
             "protocol": offer.protocol,
             "rounds": offer.terms.max_rounds,
             "asks": rounds.protocol.asks(offer.terms),
+            "largest_sum": rounds.protocol.expected_devices(offer.terms),
             "model": {"name": offer.model, "options": offer.options},
             "versions": {"hushrec": version("hushrec"), "protocol": PROTOCOL_VERSION, "schema": len(MIGRATIONS)},
             "run_id": offer.run_id,

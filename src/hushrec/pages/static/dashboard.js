@@ -66,13 +66,7 @@ function showNow(news) {
   fill("#round", count(now.round), make("small", {}, ` of ${count(total)}`));
   setBar("#round-bar", now.closed / total, `${now.closed} of ${plural(total, "round", "rounds")} closed`);
   say("#round-note", roundNote());
-  if (now.state === "open") {
-    fill("#reports", count(now.reports), make("small", {}, ` of ${count(now.asked)}`));
-    setBar("#reports-bar", now.reports / now.asked, `${now.reports} of ${now.asked}`);
-    const place = `Phase ${now.phase}, ${now.phases.indexOf(now.phase) + 1} of ${now.phases.length}, attempt ${now.attempt}.`;
-    const missing = Math.max(0, now.asked - now.reports);
-    if (now.phases.length > 1) say("#reports-note", `${place} ${plural(missing, "device has", "devices have")} not reported yet. ${now.progress ?? ""}`);
-  }
+  showReports();
   fill("#devices", count(now.devices));
   say("#fleet", now.expectation ?? "");
   const started = new Date(1000 * fixed.started).toLocaleString("en-GB");
@@ -81,6 +75,31 @@ function showNow(news) {
   showTrouble();
   showAccuracy();
   if (now.closed > (past.round.at(-1) ?? 0) || past.round.length === 0) readPast();
+}
+
+// The reports of the open phase or, if no round is open, of the last round.
+function showReports() {
+  const last = past.round.length - 1;
+  const isOpen = now.state === "open";
+  if (!isOpen && last < 0) return;
+  const [reports, asked] = isOpen ? [now.reports, now.asked] : [past.reports[last], past.devices[last] ?? past.reports[last]];
+  fill("#reports", count(reports), make("small", {}, ` of ${count(asked)}`));
+  setBar("#reports-bar", reports / asked, `${reports} of ${asked}`);
+  say("#reports-note", isOpen && now.phases.length > 1 ? phaseNote() : dropoutNote());
+}
+
+function phaseNote() {
+  const missing = Math.max(0, now.asked - now.reports);
+  const place = `Phase ${now.phase}, ${now.phases.indexOf(now.phase) + 1} of ${now.phases.length}, attempt ${now.attempt}.`;
+  return `${place} ${plural(missing, "device has", "devices have")} not reported yet. ${now.progress ?? ""}`;
+}
+
+function dropoutNote() {
+  if (past.round.length === 0) return "\u00a0";
+  const total = (number) => past.round.reduce((sum, _, n) => sum + number(n), 0);
+  const last = past.round.length - 1;
+  const unneeded = total(notNeeded) ? `; ${count(notNeeded(last))} not needed in it, ${count(total(notNeeded))} in all: a sum holds at most ${count(fixed.largest_sum)}` : "";
+  return `${plural(dropouts(last), "drop-out", "drop-outs")} in the last round, ${count(total(dropouts))} in all${unneeded}`;
 }
 
 function showAccuracy() {
@@ -131,12 +150,7 @@ function showPast(news) {
   showDevices(news.devices);
   if (past.round.length === 0) return;
   const last = past.round.length - 1;
-  if (now.state !== "open") {
-    fill("#reports", count(past.reports[last]), make("small", {}, ` of ${count(past.devices[last] ?? past.reports[last])}`));
-    setBar("#reports-bar", past.reports[last] / past.devices[last], `${past.reports[last]} of ${past.devices[last]}`);
-  }
-  const dropped = past.round.map((_, n) => dropouts(n)).reduce((a, b) => a + b, 0);
-  say("#reports-note", `${plural(dropouts(last), "drop-out", "drop-outs")} in the last round, ${count(dropped)} in all`);
+  showReports();
   fill("#received", bytes(news.bytes));
   say("#received-note", `${bytes(past.bytes[last] ?? 0)} in the last round`);
   if (past.latency_median[last] != null) {
@@ -155,7 +169,9 @@ function showDevices(states) {
   say("#devices-note", `take part; ${count(states.left ?? 0)} left, ${count(states.revoked ?? 0)} revoked${asked}`);
 }
 
-const dropouts = (n) => Math.max(0, (past.devices[n] ?? past.reports[n]) - past.reports[n]);
+// Devices that a round asked for reports, but left out by chance, because a sum holds only so many.
+const notNeeded = (n) => past.counts[n]?.["not needed"] ?? 0;
+const dropouts = (n) => Math.max(0, (past.devices[n] ?? past.reports[n]) - past.reports[n] - notNeeded(n));
 
 // Some rounds leave the public table as it is: those that only measure, and all but the last of a group of repeats.
 const hasChanged = (moved) => moved > 0;
