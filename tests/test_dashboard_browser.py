@@ -31,6 +31,7 @@ from service_kit import (
     small_settings,
     wait_for,
 )
+from test_service_faults import Clock
 
 from hushrec.protocols.masked import evaluation
 from hushrec.protocols.masked.evaluation import Measured
@@ -173,6 +174,46 @@ def test_the_accuracy_that_devices_measure_is_on_the_page(
         page.wait_for_selector(f"#accuracy-rows tr:has-text('{row['rmse']:.3f} ± {row['rmse_error']:.3f}')")
         assert 0 < row["rmse"] < 3
         assert f"{row['bias_rmse']:.3f}" in page.inner_text("#accuracy-rows")
+
+
+def test_an_accuracy_that_noise_hides_is_named(browser: Any, tmp_path: Path) -> None:
+    """Of two measurements one can be read: it is in the table, and a sentence names the other."""
+    with live_server(tmp_path, masked_settings(4, terms={"evaluation": 0.1}), items=catalogue()) as live:
+        page = open_page(browser, live.url)
+        page.wait_for_selector("#state:has-text('Waiting')")
+        assert page.is_hidden("#accuracy")
+        measured = live.rounds.server.side.learner.measured
+        measured.append(Measured(1, *[math.nan] * 4))
+        page.wait_for_selector(
+            "#accuracy-hidden:text-is('Measured after round 1, but the noise of so few devices hides it.')"
+        )
+        assert page.is_hidden("#accuracy-table")
+        measured.append(Measured(2, 0.93, 0.02, 0.97, 0.03))
+        page.wait_for_selector("#accuracy-rows tr:has-text('0.930 ± 0.020')")
+        assert page.locator("#accuracy-rows tr").count() == 1
+        assert page.is_visible("#accuracy-hidden")
+        assert page.complaints == []
+
+
+def test_a_phase_that_waits_for_devices_says_how_many(
+    browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of four keys after the deadline: the phase waits for the fourth, and goes on."""
+    monkeypatch.setattr(dashboard, "BEAT_SECONDS", 0.5)
+    clock = Clock()
+    with joined(tmp_path, 4, masked_settings(4, rounds={"deadline_seconds": 5}), clock=clock) as (live, devices):
+        page = open_page(browser, live.url)
+        page.wait_for_selector("#state:has-text('Round 1 is open')")
+        report(live, devices[:1], "keys")
+        clock.now += 67
+        page.wait_for_selector("#round-note:has-text('waiting for 4 reports, of which 1 has arrived; this phase has')")
+        page.wait_for_selector("#round-note:has-text('open for 67 s, and stays open after its deadline of 5 s until')")
+        page.wait_for_selector("#link:text-is('Live, waiting for devices')")
+        report(live, devices[1:], "keys")
+        page.wait_for_selector("#reports-note:has-text('Phase shares')")
+        page.wait_for_selector("#round-note:has-text('its deadline is after 5 s')")
+        page.wait_for_selector("#link:text-is('Live, healthy')")
+        assert page.complaints == []
 
 
 def test_an_operator_acts_with_the_token_and_after_saying_yes(browser: Any, tmp_path: Path) -> None:

@@ -78,6 +78,7 @@ class Dashboard:
             "attempt": rounds.server.address.attempt if rounds.is_open else None,
             "phases": rounds.server.side.phases,
             "reports": rounds.n_reports,
+            "needed": rounds.n_needed,
             "asked": max(rounds.n_present, rounds.n_reports) if rounds.is_open else 0,
             "devices": rounds.registry.count_active(),
             "fewest": rounds.fewest_devices,

@@ -121,15 +121,25 @@ function troubles() {
 
 function showTrouble() {
   const found = troubles();
-  say("#link", found.length ? "Live" : "Live, healthy");
+  const isLate = isShort() && now.elapsed >= now.deadline;
+  say("#link", found.length ? "Live" : isLate ? "Live, waiting for devices" : "Live, healthy");
   say("#trouble", found.join(" "));
   find("#trouble").hidden = found.length === 0;
 }
 
 function roundNote() {
+  if (isShort()) return shortNote();
   if (now.state === "open") return `this phase has been open for ${seconds(now.elapsed)}; its deadline is after ${seconds(now.deadline)}`;
   if (now.state === "paused") return "no round or attempt opens until the operator opens one";
   return now.state === "over" ? `the result is final; restart the server with --run ${fixed.number + 1} to begin a next run` : `opens when ${plural(now.fewest, "device is", "devices are")} present`;
+}
+
+// Whether the open phase has too few reports to close at its deadline.
+const isShort = () => now.state === "open" && now.reports < now.needed;
+
+function shortNote() {
+  const waits = `waiting for ${plural(now.needed, "report", "reports")}, of which ${count(now.reports)} ${now.reports === 1 ? "has" : "have"} arrived`;
+  return `${waits}; this phase has been open for ${seconds(now.elapsed)}, and stays open after its deadline of ${seconds(now.deadline)} until they are there`;
 }
 
 async function readPast() {
