@@ -91,6 +91,9 @@ def test_a_masked_run_shows_phases_attempts_cohorts_drop_outs_and_accuracy(brows
         assert (row["probes"], row["cohorts"], row["discarded sums"]) == ("0", "2", "0")
         by_phase = "asked 10 · keys 10 · shares 9 · table 9 · consent 9 · unmask 9"
         assert row["reports by phase, last attempt"].replace("\u00a0", " ") == by_phase
+        lines = """(cell) => { const text = document.createRange(); text.selectNodeContents(cell);
+            return text.getClientRects().length; }"""
+        assert page.locator("#table td:nth-last-child(2)").first.evaluate(lines) == 1
         assert page.is_hidden("#accuracy")  # of so few devices nothing can be measured: the next line is a larger run's
         live.rounds.server.side.learner.measured.append(Measured(1, 0.93, 0.02, 0.97, 0.03))
         page.wait_for_selector("#accuracy-rows tr:has-text('0.930 ± 0.020')")

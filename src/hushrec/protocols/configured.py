@@ -117,6 +117,10 @@ class ConfiguredProtocol(ABC):
         """
         return None
 
+    def notices(self, terms: Any) -> list[str]:
+        """Return notices about these terms for the operator, who starts a server; empty by default."""
+        return []
+
     def chosen_options(self) -> dict[str, Any]:
         """Return the options by name, with defaults filled in; they are the fields of this dataclass."""
         return {entry.name: getattr(self, entry.name) for entry in fields(self)}  # type: ignore[arg-type]

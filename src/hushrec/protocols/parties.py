@@ -284,11 +284,11 @@ class ServerSide(ABC):
         return {}
 
     @property
-    def accuracy(self) -> list[dict[str, float]]:
+    def accuracy(self) -> list[dict[str, float | None]]:
         """The accuracy that the run itself has measured, one dict for each measured round; empty by default.
 
         The keys are `round_number`, `rmse` (of the model), `bias_rmse` (of the bias model), and their standard errors,
-        `rmse_error` and `bias_error`.
+        `rmse_error` and `bias_error`. The values of the last four are None if noise hides the accuracy.
         """
         return []
 

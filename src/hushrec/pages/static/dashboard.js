@@ -103,9 +103,14 @@ function dropoutNote() {
 }
 
 function showAccuracy() {
+  const readable = now.accuracy.filter((row) => row.rmse !== null);
+  const hidden = now.accuracy.filter((row) => row.rmse === null).map((row) => count(row.round_number));
   find("#accuracy").hidden = now.accuracy.length === 0;
+  find("#accuracy-table").hidden = readable.length === 0;
+  find("#accuracy-hidden").hidden = hidden.length === 0;
+  say("#accuracy-hidden", `Measured after ${hidden.length === 1 ? "round" : "rounds"} ${hidden.join(", ")}, but the noise of so few devices hides it.`);
   const cell = (value, error) => make("td", { className: "right number" }, `${value.toFixed(3)} ± ${error.toFixed(3)}`);
-  fill("#accuracy-rows", ...now.accuracy.map((row) => make("tr", {}, make("th", { scope: "row" }, count(row.round_number)),
+  fill("#accuracy-rows", ...readable.map((row) => make("tr", {}, make("th", { scope: "row" }, count(row.round_number)),
     cell(row.rmse, row.rmse_error), cell(row.bias_rmse, row.bias_error))));
 }
 

@@ -17,7 +17,7 @@ from hushrec.models.predictor import Arrays, Predictor
 from hushrec.protocols.configured import ConfiguredProtocol, Fleet, LedgerStatement, PrivacyLevel, Spending
 from hushrec.protocols.masked import levels
 from hushrec.protocols.masked.device_side import MaskedDevice
-from hushrec.protocols.masked.evaluation import NETWORK_SHARE, is_readable, with_evaluation
+from hushrec.protocols.masked.evaluation import NETWORK_SHARE, is_hidden, is_readable, with_evaluation
 from hushrec.protocols.masked.learning import find_learning, learning_of
 from hushrec.protocols.masked.messages import MaskedTable
 from hushrec.protocols.masked.plan import MOST_REPEATS
@@ -162,6 +162,14 @@ class Masked(ConfiguredProtocol):
 
     def expectation(self, terms: MaskedTerms, model: str, n_devices: float) -> str | None:
         return find_learning(model).expectation(terms.priced, n_devices)
+
+    def notices(self, terms: MaskedTerms) -> list[str]:
+        priced = terms.priced
+        cohort, mu = priced.cohort, run_mu(priced.epsilon, priced.delta) * math.sqrt(1 - priced.reserve)
+        if not is_hidden(priced.plan, cohort.devices, cohort.honest, mu):
+            return []
+        hidden = f"with {cohort.devices} devices, noise will probably hide the accuracy that this run measures"
+        return [f"{hidden}; without the option evaluation, the measurement costs no budget"]
 
     def make_terms(self, fleet: Fleet, options: Mapping[str, Any]) -> MaskedTerms:
         """Return the terms: a plan chosen from public numbers, the noise of each block, and the masking rules.

@@ -177,8 +177,11 @@ class MaskedServer(ServerSide):
         return counts | {NOT_NEEDED: unneeded}
 
     @property
-    def accuracy(self) -> list[dict[str, float]]:
-        return [row._asdict() for row in self.learner.measured if not math.isnan(row.rmse)]
+    def accuracy(self) -> list[dict[str, float | None]]:
+        return [
+            {name: None if math.isnan(value) else value for name, value in row._asdict().items()}
+            for row in self.learner.measured
+        ]
 
     @property
     def suspects(self) -> frozenset[str]:
