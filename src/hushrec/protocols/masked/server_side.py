@@ -37,6 +37,7 @@ from hushrec.protocols.masked.server_round import EXPECTED, Phase, ServerRound
 from hushrec.protocols.masked.suspicion import Search, Suspicion
 from hushrec.protocols.masked.table import published_digest
 from hushrec.protocols.masked.terms import MaskedTerms
+from hushrec.protocols.masked.wording import ordinal
 from hushrec.protocols.parties import NOT_NEEDED, Addend, Inbox, Name, NextAttempt, RoundOver, ServerSide, State
 from hushrec.randomness import Purpose, Randomness
 
@@ -141,8 +142,10 @@ class MaskedServer(ServerSide):
             f" It had to ask {len(asked)} devices that broke the protocol in earlier attempts, because fewer than"
             f" {self.fewest_devices} others are present. Revoke these devices, and let others join."
         )
+        has_ended = self.attempt.phase is Phase.SUMMED
+        count = f"needed {place[1]} attempts" if has_ended else f"is in its {ordinal(place[1])} attempt"
         return (
-            f"Round {place[0]} needed {place[1]} attempts: too few devices stay to its end{spoils}."
+            f"Round {place[0]} {count}: too few devices stay to its end{spoils}."
             f"{needed if asked else ''}"
             " An attempt costs a device budget if its table was sent in it, and nothing if it ended before."
         )
