@@ -309,6 +309,27 @@ def test_half_stars_and_ratings_between_them_are_shown(browser: Any, tmp_path: P
         assert page.complaints == []
 
 
+def test_long_titles_fit_a_phone(browser: Any, tmp_path: Path) -> None:
+    """A title without spaces, in the list, in a reason, in the search, and on the operator's page."""
+    titles = [f"{n}{'Donaudampfschifffahrt' * 6}" for n in range(N_ITEMS)]
+    settings = small_settings(terms={"rounds": 2}, rounds={"min_devices": 1})
+    with live_server(tmp_path, settings, titles=titles) as live, contextlib.ExitStack() as stack:
+        device = stack.enter_context(new_device(tmp_path / "mine"))
+        device.join(live.url)
+        play([device])
+        page = open_page(browser, stack.enter_context(shown(device)), size="phone")
+        page.wait_for_selector("#recommendations .why bdi")
+        page.wait_for_selector("#sent-rows bdi")
+        page.wait_for_selector("#results bdi")
+        page.locator("#results input").first.check()
+        page.wait_for_selector("#undo-words bdi")
+        operator = open_page(browser, live.url, size="phone")
+        operator.wait_for_selector("#movers bdi")
+        for one in (page, operator):
+            assert one.evaluate("document.documentElement.scrollWidth <= innerWidth")
+            assert one.complaints == []
+
+
 def test_a_page_without_the_token_shows_nothing(browser: Any, tmp_path: Path) -> None:
     """Opened without what the command printed, the page says what to do, and no rating is in it."""
     with new_device(tmp_path / "mine") as device, shown(device) as address:
