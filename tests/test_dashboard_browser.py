@@ -209,8 +209,8 @@ def test_a_phase_that_waits_for_devices_says_how_many(
         page.wait_for_selector("#state:has-text('Round 1 is open')")
         report(live, devices[:1], "keys")
         clock.now += 67
-        page.wait_for_selector("#round-note:has-text('waiting for 4 reports, of which 1 has arrived; this phase has')")
-        page.wait_for_selector("#round-note:has-text('open for 67 s, and stays open after its deadline of 5 s until')")
+        waits = "after its deadline of 5 s the phase waits for 4 reports, of which 1 has arrived"
+        page.wait_for_selector(f"#round-note:text-is('open for 67 s; {waits}')")
         page.wait_for_selector("#link:text-is('Live, waiting for devices')")
         report(live, devices[1:], "keys")
         page.wait_for_selector("#reports-note:has-text('Phase shares')")

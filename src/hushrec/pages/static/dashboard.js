@@ -143,8 +143,8 @@ function roundNote() {
 const isShort = () => now.state === "open" && now.reports < now.needed;
 
 function shortNote() {
-  const waits = `waiting for ${plural(now.needed, "report", "reports")}, of which ${count(now.reports)} ${now.reports === 1 ? "has" : "have"} arrived`;
-  return `${waits}; this phase has been open for ${seconds(now.elapsed)}, and stays open after its deadline of ${seconds(now.deadline)} until they are there`;
+  const arrived = `${count(now.reports)} ${now.reports === 1 ? "has" : "have"} arrived`;
+  return `open for ${seconds(now.elapsed)}; after its deadline of ${seconds(now.deadline)} the phase waits for ${plural(now.needed, "report", "reports")}, of which ${arrived}`;
 }
 
 async function readPast() {
