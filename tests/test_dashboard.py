@@ -27,7 +27,7 @@ from hushrec import pages
 from hushrec.device.budgets import Budgets
 from hushrec.errors import StorageError
 from hushrec.service import dashboard, schema
-from hushrec.service.history import most_moved, movement
+from hushrec.service.history import _most_moved_items, most_moved, movement
 from hushrec.service.storage import Storage
 
 ROOT = Path(__file__).parents[1]
@@ -58,6 +58,16 @@ def test_movement_is_the_share_of_the_length_that_changed() -> None:
     assert movement(*counted) == 0
     assert most_moved(before, after) == [(0, 1.0), (1, 0.5)]
     assert most_moved(before, before) == []
+
+
+def test_the_items_that_moved_are_found_in_the_first_array_that_changed() -> None:
+    """A matrix before a vector, also if it gained a column; an array without a row for each item does not count."""
+    still = {"scale": np.ones(1), "offsets": np.zeros(2), "rows": np.eye(2)}
+    assert _most_moved_items(2, still, still) == []
+    changed = still | {"scale": np.zeros(1), "offsets": np.array([0.0, 3.0])}
+    assert _most_moved_items(2, still, changed) == [(1, 3.0)]
+    grown = changed | {"rows": np.array([[1.0, 0.0, 2.0], [0.0, 1.0, 0.0]])}
+    assert _most_moved_items(2, still, grown) == [(0, 2.0)]
 
 
 def test_every_round_is_in_the_history(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from service_kit import (
     small_settings,
     wait_for,
 )
+from test_service_faults import Clock
 
 from hushrec.protocols.masked import evaluation
 from hushrec.protocols.masked.evaluation import Measured
@@ -85,18 +86,73 @@ def test_a_masked_run_shows_phases_attempts_cohorts_drop_outs_and_accuracy(brows
         for phase in PHASES[2:]:
             report(live, devices[:9], phase, 1, 2)
         page.wait_for_selector("#table tr", state="attached")
-        page.click("summary")
-        cells = page.locator("#table tr").first.locator("th, td").all_inner_texts()
-        heads = page.locator("#table-head th").all_inner_texts()
-        row = {head.lower(): cell for head, cell in zip(heads, cells, strict=True)}
+        row = round_row(page)
         assert (row["round"], row["reports"], row["dropped out"], row["attempts"]) == ("1", "9", "1", "2")
         assert (row["probes"], row["cohorts"], row["discarded sums"]) == ("0", "2", "0")
         by_phase = "asked 10 · keys 10 · shares 9 · table 9 · consent 9 · unmask 9"
         assert row["reports by phase, last attempt"].replace("\u00a0", " ") == by_phase
+        lines = """(cell) => { const text = document.createRange(); text.selectNodeContents(cell);
+            return text.getClientRects().length; }"""
+        assert page.locator("#table td:nth-last-child(2)").first.evaluate(lines) == 1
         assert page.is_hidden("#accuracy")  # of so few devices nothing can be measured: the next line is a larger run's
         live.rounds.server.side.learner.measured.append(Measured(1, 0.93, 0.02, 0.97, 0.03))
         page.wait_for_selector("#accuracy-rows tr:has-text('0.930 ± 0.020')")
         assert "at least 4 tables" in page.inner_text("#asked")
+        assert page.complaints == []
+
+
+def test_devices_that_a_sum_does_not_need_are_no_drop_outs(browser: Any, tmp_path: Path) -> None:
+    """Six devices where a sum holds five; then a page that is opened while a phase is open names this phase."""
+    settings = masked_settings(5, rounds={"min_devices": 6, "automatic": False})
+    with joined(tmp_path, 6, settings) as (live, devices):
+        page = open_page(browser, live.url)
+        assert live.admin("POST", "/v1/admin/start").status_code == 200
+        report(live, devices, "keys")
+        page.wait_for_selector("#reports-note:has-text('5 devices have not reported yet. 1 device is not needed: a')")
+        asked = [device for device in devices if device._session.name in live.rounds.server.asked]
+        for phase in PHASES[1:]:
+            report(live, asked, phase)
+        page.wait_for_selector("#reports-note:has-text('0 drop-outs in the last round, 0 in all; 1 not needed in it')")
+        assert page.inner_text("#reports-note").endswith("1 in all: a sum holds at most 5")
+        row = round_row(page)
+        assert (row["reports"], row["dropped out"], row["not needed"]) == ("5", "0", "1")
+        assert live.admin("POST", "/v1/admin/start").status_code == 200
+        page.wait_for_selector("#reports-note:has-text('Phase keys')")
+        page.reload()
+        page.wait_for_selector("#table tr", state="attached")
+        assert page.inner_text("#reports-note").startswith("Phase keys, 1 of 5, attempt 1.")
+        assert page.complaints == []
+
+
+def round_row(page: Any) -> dict[str, str]:
+    """The first row of the table of rounds: cells by heading, in small letters."""
+    page.click("summary")
+    cells = page.locator("#table tr").first.locator("th, td").all_inner_texts()
+    heads = page.locator("#table-head th").all_inner_texts()
+    return {head.lower(): cell for head, cell in zip(heads, cells, strict=True)}
+
+
+def test_with_repeats_the_page_shows_the_last_round_that_changed_the_table(browser: Any, tmp_path: Path) -> None:
+    """Groups of two rounds: of three rounds only the second changed the table, and the page says so."""
+    with joined(tmp_path, 4, masked_settings(4, terms={"repeats": 2})) as (live, devices):
+        page = open_page(browser, live.url)
+        assert page.inner_text("#movers-note") == "No round has closed yet."
+        play_round(live, devices)
+        page.wait_for_selector("#movers-note:has-text('No round has changed the public table yet.')")
+        assert page.inner_text("#moved-note") == "no round has changed it yet"
+        assert page.locator("#chart-moved svg").get_attribute("aria-label").endswith("none yet.")
+        play_round(live, devices, 2)
+        page.wait_for_selector("#movers-note:text-is('Change of the public table in round 2')")
+        play_round(live, devices, 3)
+        page.wait_for_selector(
+            "#movers-note:text-is('Change of the public table in round 2, the last that changed it')"
+        )
+        assert page.locator("#movers li").count() == 10
+        assert page.inner_text("#moved") not in ("–", "0 %")
+        assert page.inner_text("#moved-note") == "of its norm in round 2, the last that changed it"
+        assert "in round 2, at most" in page.locator("#chart-moved svg").get_attribute("aria-label")
+        assert page.locator("#chart-moved polyline").get_attribute("points").count(",") == 1
+        assert "The public table changes after every 2nd round." in page.inner_text("#asked")
         assert page.complaints == []
 
 
@@ -121,6 +177,46 @@ def test_the_accuracy_that_devices_measure_is_on_the_page(
         page.wait_for_selector(f"#accuracy-rows tr:has-text('{row['rmse']:.3f} ± {row['rmse_error']:.3f}')")
         assert 0 < row["rmse"] < 3
         assert f"{row['bias_rmse']:.3f}" in page.inner_text("#accuracy-rows")
+
+
+def test_an_accuracy_that_noise_hides_is_named(browser: Any, tmp_path: Path) -> None:
+    """Of two measurements one can be read: it is in the table, and a sentence names the other."""
+    with live_server(tmp_path, masked_settings(4, terms={"evaluation": 0.1}), items=catalogue()) as live:
+        page = open_page(browser, live.url)
+        page.wait_for_selector("#state:has-text('Waiting')")
+        assert page.is_hidden("#accuracy")
+        measured = live.rounds.server.side.learner.measured
+        measured.append(Measured(1, *[math.nan] * 4))
+        page.wait_for_selector(
+            "#accuracy-hidden:text-is('Measured after round 1, but the noise of so few devices hides it.')"
+        )
+        assert page.is_hidden("#accuracy-table")
+        measured.append(Measured(2, 0.93, 0.02, 0.97, 0.03))
+        page.wait_for_selector("#accuracy-rows tr:has-text('0.930 ± 0.020')")
+        assert page.locator("#accuracy-rows tr").count() == 1
+        assert page.is_visible("#accuracy-hidden")
+        assert page.complaints == []
+
+
+def test_a_phase_that_waits_for_devices_says_how_many(
+    browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of four keys after the deadline: the phase waits for the fourth, and goes on."""
+    monkeypatch.setattr(dashboard, "BEAT_SECONDS", 0.5)
+    clock = Clock()
+    with joined(tmp_path, 4, masked_settings(4, rounds={"deadline_seconds": 5}), clock=clock) as (live, devices):
+        page = open_page(browser, live.url)
+        page.wait_for_selector("#state:has-text('Round 1 is open')")
+        report(live, devices[:1], "keys")
+        clock.now += 67
+        waits = "after its deadline of 5 s the phase waits for 4 reports, of which 1 has arrived"
+        page.wait_for_selector(f"#round-note:text-is('open for 67 s; {waits}')")
+        page.wait_for_selector("#link:text-is('Live, waiting for devices')")
+        report(live, devices[1:], "keys")
+        page.wait_for_selector("#reports-note:has-text('Phase shares')")
+        page.wait_for_selector("#round-note:has-text('its deadline is after 5 s')")
+        page.wait_for_selector("#link:text-is('Live, healthy')")
+        assert page.complaints == []
 
 
 def test_an_operator_acts_with_the_token_and_after_saying_yes(browser: Any, tmp_path: Path) -> None:

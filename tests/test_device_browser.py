@@ -1,10 +1,11 @@
 """The person's page in a real browser: rate, train with a small fleet, see recommendations and what left."""
 
 import contextlib
+import itertools
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,9 @@ from service_kit import (
 from hushrec import Device
 from hushrec.audit.own_reports import read_reports
 from hushrec.device.ui import Page, make_ui
+from hushrec.messages import Address
 from hushrec.protocols import find_protocol
+from hushrec.protocols.masked import cohorts
 
 pytestmark = OPEN_SOCKETS
 
@@ -306,6 +309,81 @@ def test_half_stars_and_ratings_between_them_are_shown(browser: Any, tmp_path: P
         assert page.locator("#ratings input").count() == 10
         assert page.locator("#ratings input:checked").get_attribute("value") == "3.5"
         assert device.ratings() == {"item-1": 3.3}
+        assert page.complaints == []
+
+
+def test_a_prediction_on_another_scale_is_no_number_of_stars(browser: Any, tmp_path: Path) -> None:
+    """On a scale up to 100 a prediction says of how many; on the scales up to 5 it has a star."""
+    settings = small_settings(terms={"rounds": 1}, rounds={"min_devices": 1})
+    for number, (scale, words) in enumerate(
+        {(0.0, 100.0): " of 100", (0.5, 5.0): " ★", (-10.0, 10.0): " (-10 to 10)"}.items()
+    ):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        with (
+            live_server(folder, settings) as live,
+            Device.create(folder / "mine", scale=scale) as device,
+            shown(device) as address,
+        ):
+            device.add_ratings({f"item-{n}": scale[n % 2] for n in range(12)})
+            device.join(live.url)
+            play([device])
+            page = open_page(browser, address)
+            page.wait_for_selector("#recommendations li")
+            score = f"{device.recommend()[0].predicted:.1f}{words}"
+            assert page.locator("#recommendations .score").first.inner_text() == score
+            assert page.complaints == []
+
+
+def test_long_titles_fit_a_phone(browser: Any, tmp_path: Path) -> None:
+    """A title without spaces, in the list, in a reason, in the search, and on the operator's page."""
+    titles = [f"{n}{'Donaudampfschifffahrt' * 6}" for n in range(N_ITEMS)]
+    settings = small_settings(terms={"rounds": 2}, rounds={"min_devices": 1})
+    with live_server(tmp_path, settings, titles=titles) as live, contextlib.ExitStack() as stack:
+        device = stack.enter_context(new_device(tmp_path / "mine"))
+        device.join(live.url)
+        play([device])
+        page = open_page(browser, stack.enter_context(shown(device)), size="phone")
+        page.wait_for_selector("#recommendations .why bdi")
+        page.wait_for_selector("#sent-rows bdi")
+        page.wait_for_selector("#results bdi")
+        page.locator("#results input").first.check()
+        page.wait_for_selector("#undo-words bdi")
+        operator = open_page(browser, live.url, size="phone")
+        operator.wait_for_selector("#movers bdi")
+        for one in (page, operator):
+            assert one.evaluate("document.documentElement.scrollWidth <= innerWidth")
+            assert one.complaints == []
+
+
+def test_a_round_without_a_table_of_this_device_is_named(
+    browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Six devices where a sum holds five: one sends its keys, and hears that no table of it is needed."""
+    spares = itertools.count()
+
+    def draw(names: Iterable[bytes], *_: Any) -> list[list[bytes]]:
+        order, spare = sorted(names), next(spares)  # another one in each round
+        return [order[:spare] + order[spare + 1 :]]
+
+    monkeypatch.setattr(cohorts, "draw_cohorts", draw)
+    settings = masked_kit.masked_settings(5, rounds={"min_devices": 6})
+    with masked_kit.joined(tmp_path, 6, settings) as (live, devices), contextlib.ExitStack() as stack:
+        masked_kit.report(live, devices, "keys")
+        masked_kit.wait_for_phase(live, Address(1, 1, "shares"))
+        asked = [device for device in devices if device._session.name in live.rounds.server.asked]
+        for phase in masked_kit.PHASES[1:]:
+            masked_kit.report(live, asked, phase)
+        masked_kit.report(live, devices, "keys", 2)
+        masked_kit.wait_for_phase(live, Address(2, 1, "shares"))
+        (spare,) = (device for device in devices if device._session.name not in live.rounds.server.asked)
+        page = open_page(browser, stack.enter_context(shown(spare)))
+        page.wait_for_selector("#sent-none:has-text('Round 1:')")
+        page.wait_for_selector(
+            "#sent-later:has-text('takes part in round 2, and has not sent its table of this round')"
+        )
+        assert spare.step(wait=0.1) == "no round"
+        page.wait_for_selector("#sent-later:has-text('In round 2 the device has sent its keys, but no table: the sum')")
         assert page.complaints == []
 
 

@@ -8,6 +8,9 @@ from hushrec.engines.cpu.masked import CpuMaskedEngine
 from hushrec.engines.reference import ReferenceEngine
 from hushrec.errors import ParameterError
 from hushrec.models import gp
+from hushrec.models.gaussian_process import GaussianProcess
+from hushrec.models.item_columns import item_columns
+from hushrec.protocols.configured import Fleet
 from hushrec.protocols.masked import evaluation
 from hushrec.protocols.masked.encoding import DecodedSum
 from hushrec.protocols.masked.evaluation import HELD_OUT, LEVEL_OFFSET, Measured, is_held_out, is_readable, measured
@@ -94,17 +97,29 @@ def test_the_standard_error_is_that_of_the_noise() -> None:
 
 
 def test_the_operators_page_is_told_what_was_measured_and_a_restart_keeps_it() -> None:
-    """Rounds of which nothing can be said are left out."""
+    """Rounds of which nothing can be said have no numbers."""
     side = ReferenceEngine(small_problem(n_users=FEW, evaluation=0.3)).server.side
     side.learner.measured = [Measured(1, 0.9, 0.01, 0.95, 0.02), Measured(2, *[np.nan] * 4)]
     assert side.accuracy == [
-        {"round_number": 1, "rmse": 0.9, "rmse_error": 0.01, "bias_rmse": 0.95, "bias_error": 0.02}
+        {"round_number": 1, "rmse": 0.9, "rmse_error": 0.01, "bias_rmse": 0.95, "bias_error": 0.02},
+        {"round_number": 2, "rmse": None, "rmse_error": None, "bias_rmse": None, "bias_error": None},
     ]
     told = side.accuracy
     kept = side.state
     side.learner.measured = []
     side.restore(kept)
     assert side.accuracy == told
+
+
+@pytest.mark.parametrize(("devices", "share", "is_said"), [(12, 0.1, True), (12, 0.0, False), (943, 0.1, False)])
+def test_an_operator_hears_that_noise_will_hide_the_accuracy(devices: int, share: float, is_said: bool) -> None:
+    """With twelve devices nothing can be said; without evaluation nothing is measured."""
+    model = GaussianProcess(item_columns(1682, ["Film"] * 1682, None))
+    for repeats in (1, 4):
+        protocol = Masked(epsilon=8.0, evaluation=share, survivors=0.8, repeats=repeats)
+        fleet = Fleet(1682, 84 * devices, np.full(devices, 84), [protocol], model, 0)
+        notices = protocol.notices(protocol.make_terms(fleet, {}))
+        assert [f"with {devices} devices, noise will probably hide" in notice for notice in notices] == [True] * is_said
 
 
 def test_evaluation_is_part_of_the_budget_and_off_unless_asked_for() -> None:

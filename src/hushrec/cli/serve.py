@@ -176,7 +176,7 @@ def _certificate(
 
 
 def _notices(rounds: "Rounds", min_devices: int) -> list[str]:
-    """Return notices for the operator: how many devices a round waits for, a caution, and the accuracy to expect."""
+    """Return notices for the operator: how many devices a round waits for, the accuracy to expect, and warnings."""
     protocol, terms = rounds.protocol, rounds.offer.terms
     expected = protocol.expected_devices(terms)
     expects = None if expected is None else protocol.expectation(terms, rounds.offer.model, expected)
@@ -185,7 +185,7 @@ def _notices(rounds: "Rounds", min_devices: int) -> list[str]:
     if rounds.fewest_devices > min_devices:
         option = "--devices sets this before a run begins"
     waits = f"a round opens when {counted(rounds.fewest_devices, 'device is', 'devices are')} online{of}; {option}"
-    return [notice for notice in (waits, protocol.caution(terms), expects) if notice is not None]
+    return [waits, *([] if expects is None else [expects]), *protocol.notices(terms)]
 
 
 def _refuse_existing_token(secret: Path, *, has_run: bool) -> None:

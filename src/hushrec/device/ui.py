@@ -108,6 +108,7 @@ class Page:
             "reported": part.reported + status.is_over,  # the end of the run brings a last public table
             "part": {"on": part.is_on, "code": part.code, "words": part.words, "needed": to_json(part.needed)},
             "form": device.budgets.mapping.form_values().tolist(),
+            "scale": list(device.budgets.scale),
             "ledger": to_json(device.budget()),
             "has_learned": device.has_learned,
         }
@@ -230,7 +231,8 @@ class Page:
         """Return what the last report reveals, as a dict with `table` and `last`; both are None if no report is stored.
 
         Under the gradient protocols, `last` has the results of attacks (`describe`), which are slow: they run once for
-        each round, without the device's lock. Under other protocols, `table` has sentences.
+        each round, without the device's lock. Under other protocols, `table` has sentences, and `round` is the round of
+        the report. It may be earlier than the last round of `state`, in which a device need not have sent a table.
         """
         sent, offer, budgets = self.device.sent(), self.device.offer, self.device.budgets
         if sent is None or offer is None:
@@ -238,7 +240,7 @@ class Page:
         protocol, last = budgets.protocol_for(offer), sent.reports[-1]
         words = protocol.describe_report(offer.terms, last.round_number, last.report)
         if words is not None:
-            return {"last": None, "table": words}
+            return {"last": None, "table": words, "round": last.round_number}
         with self._attacking:
             if self._read is None or self._read[0] != last.round_number:
                 given = budgets.mapping.to_unit(np.union1d(budgets.mapping.form_values(), list(sent.rated.values())))

@@ -103,10 +103,6 @@ class ConfiguredProtocol(ABC):
         """Return sentences for the operator's page that say what a run with these terms requires of every device."""
         return ["One round." if terms.max_rounds == 1 else f"Up to {terms.max_rounds:,} rounds."]
 
-    def caution(self, terms: Any) -> str | None:
-        """Return a sentence that warns the operator of a run with these terms; None by default."""
-        return None
-
     def expected_devices(self, terms: Any) -> int | None:
         """Return the number of devices that the noise or step of these terms is calibrated for; None if unknown."""
         return None
@@ -121,6 +117,10 @@ class ConfiguredProtocol(ABC):
         Return None if no accuracy was measured for this model and these terms.
         """
         return None
+
+    def notices(self, terms: Any) -> list[str]:
+        """Return notices about these terms for the operator, who starts a server; empty by default."""
+        return []
 
     def chosen_options(self) -> dict[str, Any]:
         """Return the options by name, with defaults filled in; they are the fields of this dataclass."""

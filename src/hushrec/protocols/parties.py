@@ -29,6 +29,7 @@ from hushrec.randomness import Randomness, RandomStream
 Name = int | str  # the name of a device: its user number in a simulation, its id in a network run
 State = Arrays  # the arrays that one side stores, by name
 Inbox = Mapping[Name, Any]  # the message of the open phase for each device that may report
+NOT_NEEDED = "not needed"  # key of `ServerSide.round_counts`
 
 
 # The device ------------------------------------------------------------------------------------------------------
@@ -276,16 +277,18 @@ class ServerSide(ABC):
     def round_counts(self) -> dict[str, int]:
         """Counts that the operator sees, about the open round or, if none is open, the round that ended last.
 
-        The keys are plural nouns, such as "probes".
+        The keys are headings of columns, such as "probes". `NOT_NEEDED` is the number of devices that reported in the
+        first phase of the last attempt, but that later phases did not ask, because a sum cannot hold more devices. The
+        dashboard does not count them as drop-outs.
         """
         return {}
 
     @property
-    def accuracy(self) -> list[dict[str, float]]:
+    def accuracy(self) -> list[dict[str, float | None]]:
         """The accuracy that the run itself has measured, one dict for each measured round; empty by default.
 
         The keys are `round_number`, `rmse` (of the model), `bias_rmse` (of the bias model), and their standard errors,
-        `rmse_error` and `bias_error`.
+        `rmse_error` and `bias_error`. The values of the last four are None if noise hides the accuracy.
         """
         return []
 

@@ -51,6 +51,7 @@ class Dashboard:
             "protocol": offer.protocol,
             "rounds": offer.terms.max_rounds,
             "asks": rounds.protocol.asks(offer.terms),
+            "largest_sum": rounds.protocol.expected_devices(offer.terms),
             "model": {"name": offer.model, "options": offer.options},
             "versions": {"hushrec": version("hushrec"), "protocol": PROTOCOL_VERSION, "schema": len(MIGRATIONS)},
             "run_id": offer.run_id,
@@ -77,6 +78,7 @@ class Dashboard:
             "attempt": rounds.server.address.attempt if rounds.is_open else None,
             "phases": rounds.server.side.phases,
             "reports": rounds.n_reports,
+            "needed": rounds.n_needed,
             "asked": max(rounds.n_present, rounds.n_reports) if rounds.is_open else 0,
             "devices": rounds.registry.count_active(),
             "fewest": rounds.fewest_devices,
@@ -113,7 +115,7 @@ class Dashboard:
         """Return the closed rounds with a number above `after`, and facts about the run so far.
 
         The facts are the number of devices by state, the total bytes of the reports in the last attempts of all closed
-        rounds, and the items whose rows of the public table changed most in the latest closed round.
+        rounds, and the items whose rows changed most in the last round that changed the public table.
         """
 
         def read(connection: sa.Connection) -> dict[str, Any]:

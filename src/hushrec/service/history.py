@@ -91,14 +91,21 @@ def write_round(
 
 
 def _most_moved_items(n_items: int, before: Arrays, after: Arrays) -> list[tuple[int, float]]:
-    """Return the result of `most_moved` for the first matrix of the public table that has a row for each item.
+    """Return the result of `most_moved` for the first array of the public table in which the rows of items changed.
 
-    A matrix qualifies if it has at least `n_items` rows and has kept its shape. Without such a matrix, the list is
-    empty.
+    An array qualifies if it has at least `n_items` rows and has kept their number. Matrices that have kept their shape
+    come first, then other matrices, then vectors. A column that a matrix has gained counts as 0 before the round. If no
+    row changed, the list is empty.
     """
-    same = [(name, array) for name, array in before.items() if array.shape == after[name].shape]
-    tables = [name for name, array in same if array.ndim == 2 and len(array) >= n_items]
-    return most_moved(before[tables[0]][:n_items], after[tables[0]][:n_items]) if tables else []
+    arrays = [(before[name], array) for name, array in after.items() if array.ndim in (1, 2) and len(array) >= n_items]
+    pairs = [(old, new) for old, new in arrays if len(old) == len(new)]
+    for pair in sorted(pairs, key=lambda pair: (-pair[1].ndim, pair[0].shape != pair[1].shape)):
+        old, new = (array.reshape(len(array), -1)[:n_items] for array in pair)
+        width = max(old.shape[1], new.shape[1])
+        padded = [np.pad(rows, ((0, 0), (0, width - rows.shape[1]))) for rows in (old, new)]
+        if found := most_moved(*padded):
+            return found
+    return []
 
 
 def read_rounds(connection: sa.Connection, after: int) -> dict[str, list[Any]]:
@@ -118,11 +125,12 @@ def read_rounds(connection: sa.Connection, after: int) -> dict[str, list[Any]]:
 
 
 def read_most_moved(connection: sa.Connection) -> list[dict[str, Any]]:
-    """Return `title` and `distance` of the items that changed most in the latest closed round, the largest first.
+    """Return `title` and `distance` of the items that changed most in the last round that changed the public table.
 
-    The distance is the Euclidean distance between an item's rows of the public table before and after the round.
+    The distance is the Euclidean distance between an item's rows of the public table before and after the round. The
+    largest distance comes first.
     """
-    query = sa.select(history.c.most_moved).order_by(history.c.round.desc()).limit(1)
+    query = sa.select(history.c.most_moved).where(history.c.moved > 0).order_by(history.c.round.desc()).limit(1)
     found: list[tuple[int, float]] = json.loads(connection.execute(query).scalar() or "[]")
     named = sa.select(items.c.position, items.c.title).where(items.c.position.in_([item for item, _ in found]))
     titles = {row.position: row.title for row in connection.execute(named)}

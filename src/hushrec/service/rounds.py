@@ -262,14 +262,19 @@ class Rounds(RunCopy):
         return None
 
     @property
-    def _is_enough(self) -> bool:
-        """Whether enough devices have reported in the open phase; always true after the first phase of an attempt.
+    def n_needed(self) -> int:
+        """The number of reports without which the open phase does not close at its deadline; 0 if there is none.
 
-        The first phase needs `ServerSide.fewest_devices` reports, but none if that number is 1. A first phase without
-        enough reports stays open after its deadline, or another attempt begins if there are `_newcomers`.
+        The first phase of an attempt needs `ServerSide.fewest_devices` reports, but none if that number is 1. Without
+        enough reports it stays open after its deadline, or another attempt begins if there are `_newcomers`.
         """
-        is_first = self.server.address.phase == self.server.side.phases[0]
-        return not is_first or self.server.side.fewest_devices <= max(self.n_reports, 1)
+        is_first = self.is_open and self.server.address.phase == self.server.side.phases[0]
+        fewest = self.server.side.fewest_devices
+        return fewest if is_first and fewest > 1 else 0
+
+    @property
+    def _is_enough(self) -> bool:
+        return self.n_reports >= self.n_needed
 
     def _newcomers(self) -> set[Name]:
         """Return the devices that could report only if another attempt began.

@@ -1,6 +1,6 @@
 // The operator's dashboard: live events, the history of all rounds, and the operator's actions.
 
-import { bytes, confirm, count, fill, find, items, make, percent, plural, say, seconds, setBar } from "./page.js";
+import { bytes, confirm, count, fill, find, items, make, percent, plural, say, seconds, setBar, title } from "./page.js";
 
 const RETRY_MS = 1500;
 const MOST_LISTED = 1000;
@@ -66,13 +66,7 @@ function showNow(news) {
   fill("#round", count(now.round), make("small", {}, ` of ${count(total)}`));
   setBar("#round-bar", now.closed / total, `${now.closed} of ${plural(total, "round", "rounds")} closed`);
   say("#round-note", roundNote());
-  if (now.state === "open") {
-    fill("#reports", count(now.reports), make("small", {}, ` of ${count(now.asked)}`));
-    setBar("#reports-bar", now.reports / now.asked, `${now.reports} of ${now.asked}`);
-    const place = `Phase ${now.phase}, ${now.phases.indexOf(now.phase) + 1} of ${now.phases.length}, attempt ${now.attempt}.`;
-    const missing = Math.max(0, now.asked - now.reports);
-    if (now.phases.length > 1) say("#reports-note", `${place} ${plural(missing, "device has", "devices have")} not reported yet. ${now.progress ?? ""}`);
-  }
+  showReports();
   fill("#devices", count(now.devices));
   say("#fleet", now.expectation ?? "");
   const started = new Date(1000 * fixed.started).toLocaleString("en-GB");
@@ -83,10 +77,40 @@ function showNow(news) {
   if (now.closed > (past.round.at(-1) ?? 0) || past.round.length === 0) readPast();
 }
 
+// The reports of the open phase or, if no round is open, of the last round.
+function showReports() {
+  const last = past.round.length - 1;
+  const isOpen = now.state === "open";
+  if (!isOpen && last < 0) return;
+  const [reports, asked] = isOpen ? [now.reports, now.asked] : [past.reports[last], past.devices[last] ?? past.reports[last]];
+  fill("#reports", count(reports), make("small", {}, ` of ${count(asked)}`));
+  setBar("#reports-bar", reports / asked, `${reports} of ${asked}`);
+  say("#reports-note", isOpen && now.phases.length > 1 ? phaseNote() : dropoutNote());
+}
+
+function phaseNote() {
+  const missing = Math.max(0, now.asked - now.reports);
+  const place = `Phase ${now.phase}, ${now.phases.indexOf(now.phase) + 1} of ${now.phases.length}, attempt ${now.attempt}.`;
+  return `${place} ${plural(missing, "device has", "devices have")} not reported yet. ${now.progress ?? ""}`;
+}
+
+function dropoutNote() {
+  if (past.round.length === 0) return "\u00a0";
+  const total = (number) => past.round.reduce((sum, _, n) => sum + number(n), 0);
+  const last = past.round.length - 1;
+  const unneeded = total(notNeeded) ? `; ${count(notNeeded(last))} not needed in it, ${count(total(notNeeded))} in all: a sum holds at most ${count(fixed.largest_sum)}` : "";
+  return `${plural(dropouts(last), "drop-out", "drop-outs")} in the last round, ${count(total(dropouts))} in all${unneeded}`;
+}
+
 function showAccuracy() {
+  const readable = now.accuracy.filter((row) => row.rmse !== null);
+  const hidden = now.accuracy.filter((row) => row.rmse === null).map((row) => count(row.round_number));
   find("#accuracy").hidden = now.accuracy.length === 0;
+  find("#accuracy-table").hidden = readable.length === 0;
+  find("#accuracy-hidden").hidden = hidden.length === 0;
+  say("#accuracy-hidden", `Measured after ${hidden.length === 1 ? "round" : "rounds"} ${hidden.join(", ")}, but the noise of so few devices hides it.`);
   const cell = (value, error) => make("td", { className: "right number" }, `${value.toFixed(3)} ± ${error.toFixed(3)}`);
-  fill("#accuracy-rows", ...now.accuracy.map((row) => make("tr", {}, make("th", { scope: "row" }, count(row.round_number)),
+  fill("#accuracy-rows", ...readable.map((row) => make("tr", {}, make("th", { scope: "row" }, count(row.round_number)),
     cell(row.rmse, row.rmse_error), cell(row.bias_rmse, row.bias_error))));
 }
 
@@ -102,15 +126,25 @@ function troubles() {
 
 function showTrouble() {
   const found = troubles();
-  say("#link", found.length ? "Live" : "Live, healthy");
+  const isLate = isShort() && now.elapsed >= now.deadline;
+  say("#link", found.length ? "Live" : isLate ? "Live, waiting for devices" : "Live, healthy");
   say("#trouble", found.join(" "));
   find("#trouble").hidden = found.length === 0;
 }
 
 function roundNote() {
+  if (isShort()) return shortNote();
   if (now.state === "open") return `this phase has been open for ${seconds(now.elapsed)}; its deadline is after ${seconds(now.deadline)}`;
   if (now.state === "paused") return "no round or attempt opens until the operator opens one";
   return now.state === "over" ? `the result is final; restart the server with --run ${fixed.number + 1} to begin a next run` : `opens when ${plural(now.fewest, "device is", "devices are")} present`;
+}
+
+// Whether the open phase has too few reports to close at its deadline.
+const isShort = () => now.state === "open" && now.reports < now.needed;
+
+function shortNote() {
+  const arrived = `${count(now.reports)} ${now.reports === 1 ? "has" : "have"} arrived`;
+  return `open for ${seconds(now.elapsed)}; after its deadline of ${seconds(now.deadline)} the phase waits for ${plural(now.needed, "report", "reports")}, of which ${arrived}`;
 }
 
 async function readPast() {
@@ -131,20 +165,14 @@ function showPast(news) {
   showDevices(news.devices);
   if (past.round.length === 0) return;
   const last = past.round.length - 1;
-  if (now.state !== "open") {
-    fill("#reports", count(past.reports[last]), make("small", {}, ` of ${count(past.devices[last] ?? past.reports[last])}`));
-    setBar("#reports-bar", past.reports[last] / past.devices[last], `${past.reports[last]} of ${past.devices[last]}`);
-  }
-  const dropped = past.round.map((_, n) => dropouts(n)).reduce((a, b) => a + b, 0);
-  say("#reports-note", `${plural(dropouts(last), "drop-out", "drop-outs")} in the last round, ${count(dropped)} in all`);
+  showReports();
   fill("#received", bytes(news.bytes));
   say("#received-note", `${bytes(past.bytes[last] ?? 0)} in the last round`);
   if (past.latency_median[last] != null) {
     fill("#latency", seconds(past.latency_median[last]));
     say("#latency-note", `median of the last round; slowest ${seconds(past.latency_slowest[last])}`);
   }
-  fill("#moved", past.moved[last] == null ? "–" : percent(past.moved[last]));
-  say("#moved-note", `of its norm in the last round; ${percent(past.moved.find((value) => value != null) ?? 0)} in the first`);
+  showChange();
   showMovers(news.most_moved);
   showTable();
   showCharts();
@@ -156,15 +184,30 @@ function showDevices(states) {
   say("#devices-note", `take part; ${count(states.left ?? 0)} left, ${count(states.revoked ?? 0)} revoked${asked}`);
 }
 
-const dropouts = (n) => Math.max(0, (past.devices[n] ?? past.reports[n]) - past.reports[n]);
+// Devices that a round asked for reports, but left out by chance, because a sum holds only so many.
+const notNeeded = (n) => past.counts[n]?.["not needed"] ?? 0;
+const dropouts = (n) => Math.max(0, (past.devices[n] ?? past.reports[n]) - past.reports[n] - notNeeded(n));
+
+// Some rounds leave the public table as it is: those that only measure, and all but the last of a group of repeats.
+const hasChanged = (moved) => moved > 0;
+
+function showChange() {
+  const [first, last] = [past.moved.findIndex(hasChanged), past.moved.findLastIndex(hasChanged)];
+  fill("#moved", last < 0 ? "–" : percent(past.moved[last]));
+  const since = first < last ? `; ${percent(past.moved[first])} in round ${count(past.round[first])}` : "";
+  say("#moved-note", last < 0 ? "no round has changed it yet" : `of its norm in ${lastChange(last)}${since}`);
+}
+
+const lastChange = (n) => `round ${count(past.round[n])}${n < past.round.length - 1 ? ", the last that changed it" : ""}`;
 
 function showMovers(movers) {
-  find("#movers-none").hidden = movers.length > 0;
+  const last = past.moved.findLastIndex(hasChanged);
+  say("#movers-note", movers.length ? `Change of the public table in ${lastChange(last)}` : "No round has changed the public table yet.");
   fill("#movers", ...movers.map((mover) => {
     const bar = make("div", { className: "bar" }, make("span"));
     bar.firstElementChild.style.width = `${100 * mover.distance / movers[0].distance}%`;
     const distance = make("span", { className: "soft number" }, mover.distance.toPrecision(2));
-    return make("li", {}, make("div", { className: "name" }, make("span", {}, mover.title), distance), bar);
+    return make("li", {}, make("div", { className: "name" }, title(mover.title), distance), bar);
   }));
 }
 
@@ -196,7 +239,7 @@ const HEIGHT = 150, LEFT = 52, RIGHT = 12, TOP = 10, BOTTOM = 22;
 
 function showCharts() {
   chart("#chart-reports", "Reports and devices asked per round", [past.reports, past.devices], count);
-  chart("#chart-moved", "Change of the public table per round", [past.moved], percent);
+  chart("#chart-moved", "Change of the public table in rounds that changed it", [past.moved.map((moved) => moved || null)], percent);
   chart("#chart-bytes", "Bytes received per round", [past.bytes], bytes);
   chart("#chart-latency", "Latency per round", [past.latency_median, past.latency_slowest], seconds);
 }
@@ -219,7 +262,7 @@ function points(values, width) {
   return found;
 }
 
-function chart(selector, title, series, format) {
+function chart(selector, name, series, format) {
   const width = Math.max(240, find(selector).clientWidth);
   const lines = series.map((values) => points(values, width));
   const most = Math.max(...lines.flat().map((point) => point[1]), 0);
@@ -228,8 +271,8 @@ function chart(selector, title, series, format) {
   const x = (n) => LEFT + (n / steps) * (width - LEFT - RIGHT);
   const y = (value) => HEIGHT - BOTTOM - (value / top) * (HEIGHT - TOP - BOTTOM);
   const drawn = svg("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, role: "img" });
-  const latest = series[0].at(-1);
-  drawn.setAttribute("aria-label", `${title}: ${latest == null ? "unknown" : format(latest)} in round ${past.round.at(-1)}, at most ${format(most)}.`);
+  const latest = series[0].findLastIndex((value) => value != null);
+  drawn.setAttribute("aria-label", latest < 0 ? `${name}: none yet.` : `${name}: ${format(series[0][latest])} in round ${past.round[latest]}, at most ${format(most)}.`);
   for (const share of [0, 0.5, 1]) {
     const value = share * most;
     drawn.append(svg("line", { class: "grid-line", x1: LEFT, x2: width - RIGHT, y1: y(value), y2: y(value) }));

@@ -10,6 +10,7 @@ let own = null; // the level that the person typed, as text
 let shown = { changes: -1, reported: -1 };
 let known = null; // items of the last recommendations, to mark new ones
 let searching = 0;
+let sentRound = null; // the round of the last masked table
 let over = false; // everything is erased
 
 // The address carries the token after #, which browsers do not send to a server; afterwards the tab keeps it.
@@ -120,6 +121,7 @@ function show(news) {
   find("#part").disabled = !on && state.n_known === 0;
   say("#part-note", partNote());
   showLedger();
+  showUnsent();
   if (levels?.levels.length) showLevel();
   if (first) find("#part-head").focus();
 }
@@ -330,13 +332,21 @@ async function showRecommendations() {
   known = ready ? new Set(best.map((item) => item.item)) : null;
 }
 
+// A predicted rating: in stars on a scale up to 5, else with the scale’s end, as in “58.9 of 100”.
+function points(value) {
+  const [low, high] = state.scale;
+  const shown = value.toFixed(high - low < 2 ? 2 : 1);
+  if (low < 0) return `${shown} (${low} to ${high})`;
+  return high === 5 ? `${shown} ★` : `${shown} of ${high}`;
+}
+
 function recommendation(item) {
   const name = make("span", { className: "title" }, title(item.title));
   if (known && !known.has(item.item)) name.append(make("span", { className: "new" }, "new"));
   const reasons = item.reasons.flatMap((reason, n) => [n ? "; " : "Similar to ", title(reason.title), `, which you rated ${reason.rating}`]);
   const why = make("span", { className: "why" }, ...(reasons.length ? reasons : ["Not similar to anything you liked"]));
-  const score = make("span", { className: "score number" }, `${item.predicted.toFixed(1)} ★`);
-  score.setAttribute("aria-label", `predicted ${item.predicted.toFixed(1)}`);
+  const score = make("span", { className: "score number" }, points(item.predicted));
+  score.setAttribute("aria-label", `predicted ${points(item.predicted).replace(" ★", "")}`);
   score.setAttribute("role", "img");
   return make("li", {}, name, score, why);
 }
@@ -386,10 +396,20 @@ function showLevel() {
 
 // What was sent -------------------------------------------------------------------------------------------------------
 
+// A device can report in a round without sending its table, which is what the person sees here.
+function showUnsent() {
+  const round = `round ${count(state.round_number)}`;
+  const words = state.in_round ? `The device takes part in ${round}, and has not sent its table of this round yet.`
+    : `In ${round} the device has sent its keys, but no table: the sum did not need it, or the attempt ended first.`;
+  say("#sent-later", sentRound !== null && state.round_number > sentRound ? words : "");
+}
+
 async function showSent() {
   if (find("#sent-rows details[open]")) return; // the person is reading it
-  const { last, table } = await ask("sent");
+  const { last, table, round } = await ask("sent");
+  sentRound = table ? round : null;
   if (table) say("#sent-none", table.join(" "));
+  showUnsent();
   find("#sent").hidden = last === null;
   find("#sent-none").hidden = last !== null;
   if (last === null) return;

@@ -66,7 +66,8 @@ def draw_cohorts(
 class Attempt:
     """One attempt of a round on the server.
 
-    `cohorts` has the cohorts that continue, and `given_up` those in which too few devices remained.
+    `cohorts` has the cohorts that continue, and `given_up` those in which too few devices remained. `n_unneeded` is the
+    number of devices that sent keys, but are in no cohort, because a sum holds at most n_max tables.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Attempt:
         self.terms, self.announcement, self._secret, self._levels = terms, announcement, secret, levels or {}
         self.cohorts = [ServerRound(terms, announcement, members)]
         self.given_up: list[ServerRound] = []
+        self.n_unneeded = 0
 
     @property
     def phase(self) -> Phase:
@@ -150,6 +152,7 @@ class Attempt:
         sizes = cohort_sizes(len(present), rules.smallest, self.terms.priced.cohort.devices)
         if len(sizes) == 1 and sizes[0] == len(present):
             return [everybody]
+        self.n_unneeded = len(present) - sum(sizes)
         drawn = draw_cohorts(present, sizes, self._secret, self.announcement.digest, self._levels)
         return [everybody.part(members) for members in drawn]
 

@@ -32,6 +32,7 @@ from hushrec.randomness import Purpose, SeededRandomness
 HELD_OUT = 0.05  # share of the ratings
 LARGEST_SQUARED_ERROR = 9.0  # larger squared errors are clipped to this
 COUNT_UNIT = 0.5
+LEAST_COUNT = 3.0  # least number of held-out ratings with which an RMSE is stated, in standard deviations of its noise
 CLIP = 6.0
 LEVEL_OFFSET = CONSTANTS.noise / CONSTANTS.level_variance
 
@@ -84,6 +85,18 @@ def is_readable(devices: int, honest: int, mu: float) -> bool:
     return deviation / (2 * USUAL_HELD * devices) <= READABLE_ERROR
 
 
+def is_hidden(plan: Plan, devices: int, honest: int, mu: float) -> bool:
+    """Return whether noise will probably hide the accuracy that a run with this plan measures (see `measured`).
+
+    The other arguments are those of `is_readable`. Return False for a plan without evaluation blocks.
+    """
+    shares = [block.share for block in plan.blocks if block.name == EVALUATION]
+    if not shares:
+        return False
+    deviation = CLIP / (mu * math.sqrt(shares[0] * plan.repeats)) * math.sqrt(devices / honest)
+    return USUAL_HELD * devices <= LEAST_COUNT * deviation / COUNT_UNIT
+
+
 def is_held_out(device: Name, items: IntArray, n_items: int) -> BoolArray:
     """Return which of a person's rated items are held out, as a Boolean array; none if the draw selects all of them."""
     number = device if isinstance(device, int) else int(device[:16], 16)
@@ -95,11 +108,11 @@ def measured(noisy: DecodedSum, round_number: int) -> Measured:
     """Return the accuracy of the public table after `round_number` rounds, from the noisy sum of evaluation blocks.
 
     The MSE is 1 + S/N, where S is the noisy sum of (squared error − 1) and N the noisy number of held-out ratings. Both
-    RMSEs and their standard errors are NaN if N is at most three standard deviations of its noise.
+    RMSEs and their standard errors are NaN if N is at most `LEAST_COUNT` standard deviations of its noise.
     """
     variance = noisy.noise_variance + noisy.rounding_variance
     count = float(noisy.values[2]) / COUNT_UNIT
-    if count <= 3 * math.sqrt(variance) / COUNT_UNIT:
+    if count <= LEAST_COUNT * math.sqrt(variance) / COUNT_UNIT:
         return Measured(round_number, *[math.nan] * 4)
     return Measured(round_number, *_rmse(noisy.values[0], count, variance), *_rmse(noisy.values[1], count, variance))
 

@@ -17,7 +17,7 @@ from hushrec.models.predictor import Arrays, Predictor
 from hushrec.protocols.configured import ConfiguredProtocol, Fleet, LedgerStatement, PrivacyLevel, Spending
 from hushrec.protocols.masked import levels
 from hushrec.protocols.masked.device_side import MaskedDevice
-from hushrec.protocols.masked.evaluation import NETWORK_SHARE, is_readable, with_evaluation
+from hushrec.protocols.masked.evaluation import NETWORK_SHARE, is_hidden, is_readable, with_evaluation
 from hushrec.protocols.masked.learning import find_learning, learning_of
 from hushrec.protocols.masked.messages import MaskedTable
 from hushrec.protocols.masked.plan import MOST_REPEATS
@@ -25,7 +25,7 @@ from hushrec.protocols.masked.price import price_plan
 from hushrec.protocols.masked.secagg.roster import Rules, choose_rules
 from hushrec.protocols.masked.server_side import PHASES, MaskedServer
 from hushrec.protocols.masked.terms import MaskedTerms
-from hushrec.protocols.masked.wording import LEDGER_NOT_COVERED, LEDGER_REPLACED_UNIT, LEDGER_UNIT, SEEDED
+from hushrec.protocols.masked.wording import LEDGER_NOT_COVERED, LEDGER_REPLACED_UNIT, LEDGER_UNIT, SEEDED, ordinal
 from hushrec.protocols.parties import DeviceSide, ServerSide, State
 from hushrec.randomness import Purpose, SeededRandomness, SystemRandomness
 
@@ -131,20 +131,15 @@ class Masked(ConfiguredProtocol):
         if priced.is_exact:
             cost = "No privacy budget (ε = inf): sums have no noise, and only masks hide a table."
         rounds = "1 round" if terms.max_rounds == 1 else f"{terms.max_rounds} rounds, each"
+        repeats = priced.plan.repeats
+        changes = [f"The public table changes after every {ordinal(repeats)} round."] if repeats > 1 else []
         return [
             f"{rounds} with a masked table of up to {largest:,} integers.",
+            *changes,
             cost,
             f"Only sums over at least {priced.cohort.honest:,} honest devices are revealed.",
             levels.describe_trust(terms, priced.largest_own_epsilon),
         ]
-
-    def caution(self, terms: MaskedTerms) -> str | None:
-        if not terms.priced.is_exact:
-            return None
-        return (
-            "epsilon is inf: sums have no noise, and only masks hide a table. A device joins only if its person has set"
-            " epsilon to inf, or to 0, with which it sends zeros; every other device refuses this run"
-        )
 
     def describe_report(self, terms: MaskedTerms, round_number: int, message: MaskedTable) -> list[str]:
         numbers, exact, fewest = message.numbers, terms.priced.is_exact, terms.priced.cohort.honest
@@ -173,6 +168,22 @@ class Masked(ConfiguredProtocol):
 
     def expectation(self, terms: MaskedTerms, model: str, n_devices: float) -> str | None:
         return find_learning(model).expectation(terms.priced, n_devices)
+
+    def notices(self, terms: MaskedTerms) -> list[str]:
+        priced = terms.priced
+        cohort, mu = priced.cohort, run_mu(priced.epsilon, priced.delta) * math.sqrt(1 - priced.reserve)
+        found = []
+        if priced.is_exact:
+            found.append(
+                "epsilon is inf: sums have no noise, and only masks hide a table. A device joins only if its person has"
+                " set epsilon to inf, or to 0, with which it sends zeros; every other device refuses this run"
+            )
+        if is_hidden(priced.plan, cohort.devices, cohort.honest, mu):
+            found.append(
+                f"with {cohort.devices} devices, noise will probably hide the accuracy that this run measures; leave out"
+                " the option evaluation to spend its budget on learning"
+            )
+        return found
 
     def make_terms(self, fleet: Fleet, options: Mapping[str, Any]) -> MaskedTerms:
         """Return the terms: a plan chosen from public numbers, the noise of each block, and the masking rules.

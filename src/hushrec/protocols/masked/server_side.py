@@ -37,7 +37,8 @@ from hushrec.protocols.masked.server_round import EXPECTED, Phase, ServerRound
 from hushrec.protocols.masked.suspicion import Search, Suspicion
 from hushrec.protocols.masked.table import published_digest
 from hushrec.protocols.masked.terms import MaskedTerms
-from hushrec.protocols.parties import Addend, Inbox, Name, NextAttempt, RoundOver, ServerSide, State
+from hushrec.protocols.masked.wording import ordinal
+from hushrec.protocols.parties import NOT_NEEDED, Addend, Inbox, Name, NextAttempt, RoundOver, ServerSide, State
 from hushrec.randomness import Purpose, Randomness
 
 MANY_ATTEMPTS = 4  # attempts of one round from which the operator is warned
@@ -144,32 +145,49 @@ class MaskedServer(ServerSide):
             f" It had to ask {len(asked)} devices that broke the protocol in earlier attempts, because fewer than"
             f" {self.fewest_devices} others are present. Revoke these devices, and let others join."
         )
+        has_ended = self.attempt.phase is Phase.SUMMED
+        count = f"needed {place[1]} attempts" if has_ended else f"is in its {ordinal(place[1])} attempt"
         return (
-            f"Round {place[0]} needed {place[1]} attempts: too few devices stay to its end{spoils}."
+            f"Round {place[0]} {count}: too few devices stay to its end{spoils}."
             f"{needed if asked else ''}"
             " An attempt costs a device budget if its table was sent in it, and nothing if it ended before."
         )
 
     @property
     def progress(self) -> str | None:
-        if self.attempt is None or self.attempt.phase is Phase.KEYS or self.attempt.is_single:
+        attempt = self.attempt
+        if attempt is None or attempt.phase is Phase.KEYS:
             return None
-        sizes, lost = [len(cohort.asked) for cohort in self.attempt.cohorts], len(self.attempt.given_up)
+        n_max, spare = self._terms.priced.cohort.devices, attempt.n_unneeded
+        are = "device is" if spare == 1 else "devices are"
+        unneeded = f"{spare:,} {are} not needed: a sum holds at most {n_max:,}." if spare else None
+        return unneeded if attempt.is_single else self._describe_cohorts(attempt)
+
+    @staticmethod
+    def _describe_cohorts(attempt: Attempt) -> str:
+        sizes, lost = [len(cohort.asked) for cohort in attempt.cohorts], len(attempt.given_up)
         largest = f" to {max(sizes):,}" if max(sizes) > min(sizes) else ""
         return f"{len(sizes)} cohorts of {min(sizes):,}{largest} devices continue; {lost} had too few devices."
 
     @property
     def round_counts(self) -> dict[str, int]:
-        """The probes and discarded sums of all attempts of the round, and the cohorts of its latest attempt.
+        """The probes and discarded sums of all attempts of the round, and two counts of its latest attempt.
 
-        The cohorts include those that had too few devices.
+        The two are the cohorts, with those that had too few devices, and the devices that no cohort needed.
         """
-        cohorts = 0 if self.attempt is None else len(self.attempt.cohorts) + len(self.attempt.given_up)
-        return {"probes": self._n_probes, "cohorts": cohorts, "discarded sums": self._n_discarded}
+        attempt = self.attempt
+        cohorts, unneeded = (
+            (0, 0) if attempt is None else (len(attempt.cohorts) + len(attempt.given_up), attempt.n_unneeded)
+        )
+        counts = {"probes": self._n_probes, "cohorts": cohorts, "discarded sums": self._n_discarded}
+        return counts | {NOT_NEEDED: unneeded}
 
     @property
-    def accuracy(self) -> list[dict[str, float]]:
-        return [row._asdict() for row in self.learner.measured if not math.isnan(row.rmse)]
+    def accuracy(self) -> list[dict[str, float | None]]:
+        return [
+            {name: None if math.isnan(value) else value for name, value in row._asdict().items()}
+            for row in self.learner.measured
+        ]
 
     @property
     def suspects(self) -> frozenset[str]:

@@ -60,5 +60,11 @@ def numbers(budget: Budget) -> list[str]:
     ]
 
 
+def ordinal(number: int) -> str:
+    """Return the ordinal of a positive number, such as "4th"."""
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number:,}{ending}"
+
+
 def _epsilon(budget: Budget, name: str) -> str:
     return f"{float(budget[name]):.3g}"
