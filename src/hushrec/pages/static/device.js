@@ -137,10 +137,10 @@ const epsilon = (value) => `ε ${value === "inf" ? "∞" : Number(value.toPrecis
 const exactEpsilon = (value) => `ε ${value === "inf" ? "∞" : value}`;
 
 function showLedger() {
-  const { spent, limit, rounds, sentences } = state.ledger;
+  const { spent, limit, rounds, charged, sentences } = state.ledger;
   const { needed } = state.part;
   fill("#ledger", epsilon(spent), make("small", {}, limit === null ? " spent" : ` of ${epsilon(limit)}`));
-  say("#ledger-note", [...(rounds === null ? [] : [`${plural(rounds, "round", "rounds")} so far.`]), ...sentences].join(" "));
+  say("#ledger-note", [...(rounds === null ? [] : [`${charged ?? plural(rounds, "round", "rounds")} so far.`]), ...sentences].join(" "));
   find("#allow-row").hidden = state.part.code !== "budget" || needed === null;
   if (needed !== null) say("#allow", `Raise your limit to ${epsilon(needed)}`);
 }

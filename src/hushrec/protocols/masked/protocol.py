@@ -180,8 +180,8 @@ class Masked(ConfiguredProtocol):
             )
         if is_hidden(priced.plan, cohort.devices, cohort.honest, mu):
             found.append(
-                f"with {cohort.devices} devices, noise will probably hide the accuracy that this run measures; leave out"
-                " the option evaluation to spend its budget on learning"
+                f"with {cohort.devices} devices, noise will probably hide the accuracy that this run measures; leave"
+                " out the option evaluation to spend its budget on learning"
             )
         return found
 
