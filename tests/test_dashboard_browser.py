@@ -58,7 +58,7 @@ def test_rounds_appear_as_they_happen(browser: Any, tmp_path: Path) -> None:
             device.join(live.url)
         play(devices)
         page.wait_for_selector("#state:has-text('All rounds are over')")
-        page.wait_for_selector("#chart-moved svg[aria-label*='in round 8']")
+        page.wait_for_selector("#chart-reports svg[aria-label*='in round 8']")
         assert page.inner_text("#round") == "8 of 8"
         assert page.inner_text("#devices") == "3"
         assert page.locator("#movers li").count() > 0
@@ -278,7 +278,7 @@ def test_a_killed_server_shows_and_recovers(browser: Any, tmp_path: Path) -> Non
             device.join(server.url)
         for device in devices:
             assert device.step(wait=ROUND_WAIT) == "reported"
-        page.wait_for_selector("#chart-moved svg[aria-label*='in round 1']")
+        page.wait_for_selector("#chart-reports svg[aria-label*='in round 1']")
         server.kill()
         page.wait_for_selector("#lost:has-text('The server does not answer')")
         assert page.inner_text("#state") == "Not reachable"
@@ -288,9 +288,9 @@ def test_a_killed_server_shows_and_recovers(browser: Any, tmp_path: Path) -> Non
         page.wait_for_selector("#lost", state="hidden")
         for device in devices:
             assert device.step(wait=ROUND_WAIT) == "reported"
-        page.wait_for_selector("#chart-moved svg[aria-label*='in round 2']")
+        page.wait_for_selector("#chart-reports svg[aria-label*='in round 2']")
         page.reload()
-        page.wait_for_selector("#chart-moved svg[aria-label*='in round 2']")
+        page.wait_for_selector("#chart-reports svg[aria-label*='in round 2']")
         assert page.locator("#table tr").count() == 2
         server.kill()
     assert page.complaints == []
