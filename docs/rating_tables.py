@@ -270,6 +270,20 @@ def plans_table(records: Path) -> str:
     return markdown(rows)
 
 
+def levels_table(records: Path) -> str:
+    """Return the validation RMSE on scales of few levels, by residual variance; means over the generated sets."""
+    cells = json.loads((records / "masked-generated.json").read_text("utf-8"))["levels"]
+    factors = [name for name in next(iter(cells.values())) if name != "bias"]
+    rows = [["levels, ε", *(f"× {factor}" for factor in factors), "bias model"]]
+    groups: dict[str, list[dict[str, float]]] = {}
+    for key, cell in cells.items():
+        groups.setdefault(f"{key.partition(' ')[0]}; {key.rpartition(', epsilon ')[2]}", []).append(cell)
+    for name, own in groups.items():
+        means = [float(np.mean([cell[column] for cell in own])) for column in (*factors, "bias")]
+        rows.append([name.replace("inf", "∞"), *(f"{value:.4f}" for value in means)])
+    return markdown(rows)
+
+
 def tried_table(records: Path) -> str:
     """Return what each change does to validation RMSE, and the largest gain of all of them."""
     record = json.loads((records / "masked-tried.json").read_text("utf-8"))
@@ -328,6 +342,7 @@ TABLES = {
     "alike": alike_table,
     "factors": factors_table,
     "plans": plans_table,
+    "levels": levels_table,
     "constants": constants_table,
     "tried": tried_table,
 }

@@ -1,0 +1,107 @@
+"""Rules of model `gp` and `audience` for data unlike MovieLens, chosen on validation parts of generated ratings.
+
+    python experiments/masked_generated.py [--part levels]…
+
+Every set is drawn by `draw_ratings`. A value of a rule is compared with others on validation parts of the training
+data, never on a test part. Parts:
+
+- levels: the residual variance of ratings with two, three and four levels, times that of `residual_variance`.
+
+The result is kept as experiments/records/masked-generated.json, part by part.
+"""
+
+import argparse
+import itertools
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from changed import Case, constant
+
+import hushrec
+from hushrec.arrays import FloatArray, IntArray
+
+RECORD = Path(__file__).parent / "records" / "masked-generated.json"
+EPSILONS, SPLITS = (1.0, 8.0, math.inf), 2
+SHAPES = ((300, 200, 20), (800, 300, 30), (2000, 400, 40))  # people, items, mean number of ratings of a person
+LEVELS, FACTORS = (2, 3, 4), (0.25, 0.5, 0.7, 1.0, 1.4, 2.0)
+OWN_NOISES = (0.6, 1.0)  # deviation of the part of a rating that nothing explains; that of the rest is about 0.9
+
+
+def draw_pairs(rng: np.random.Generator, people: int, items: int, mean: float) -> tuple[IntArray, IntArray]:
+    """Draw who rates what: profiles of log-normal length, and items of Zipf popularity."""
+    popularity = rng.permutation(1 / np.arange(1, items + 1) ** 0.9)
+    lengths = np.clip(rng.lognormal(math.log(mean) - 0.25, 0.7, people), 1, 0.8 * items).astype(int)
+    chance = popularity / popularity.sum()
+    rated = [rng.choice(items, length, replace=False, p=chance) for length in lengths]
+    return np.repeat(np.arange(people), lengths), np.concatenate(rated)
+
+
+def draw_opinions(
+    rng: np.random.Generator, users: IntArray, items: IntArray, noise: float, columns: FloatArray | None = None
+) -> FloatArray:
+    """Draw what people think of items: level, item effect, taste for hidden columns and for `columns`, and noise."""
+    n_users, n_items = int(users.max()) + 1, int(items.max()) + 1
+    tastes, hidden = rng.normal(size=(n_users, 4)), rng.normal(size=(n_items, 4))
+    opinions = 0.4 * rng.normal(size=n_users)[users] + 0.4 * rng.normal(size=n_items)[items]
+    opinions += 0.3 * (tastes[users] * hidden[items]).sum(axis=1)
+    if columns is not None:
+        opinions += (0.5 * rng.normal(size=(n_users, columns.shape[1]))[users] * columns[items]).sum(axis=1)
+    return np.asarray(opinions + noise * rng.normal(size=len(users)))
+
+
+def in_levels(opinions: FloatArray, levels: int) -> FloatArray:
+    """Return ratings of this number of levels, 0, 1, …: opinions around a middle that is above the scale's."""
+    steps = (opinions + 0.6 + 2.0) / 4.0 * (levels - 1)  # opinions from −2 to 2 fill the scale
+    return np.asarray(np.clip(np.rint(steps), 0, levels - 1))
+
+
+def load_table(users: IntArray, items: IntArray, values: FloatArray, scale: str, columns: pl.DataFrame | None) -> Any:
+    """Return the data set of these ratings, and of an items file with `columns`."""
+    table = pl.DataFrame({"user": users, "item": items, "rating": values})
+    return hushrec.data.load(table, scale=scale, items=columns)
+
+
+def mean_error(cases: list[Case], change: Callable[[Any], None]) -> float:
+    """Return the mean RMSE on validation parts with a change, on the file's scale."""
+    errors = [task.metrics(predictor)["rmse"] for task, predictor in (case.run(change) for case in cases)]
+    return round(float(np.mean(errors)), 4)
+
+
+def compare_levels() -> dict[str, Any]:
+    """Residual variances for few levels: factors of that of the rule; and the bias model, which is not private."""
+    found: dict[str, Any] = {}
+    for levels, shape, noise in itertools.product(LEVELS, SHAPES, OWN_NOISES):
+        rng = np.random.default_rng(levels)
+        users, items = draw_pairs(rng, *shape)
+        values = in_levels(draw_opinions(rng, users, items, noise), levels)
+        ratings = load_table(users, items, values, f"0,{levels - 1}", None)
+        for epsilon in EPSILONS:
+            cases = [Case(ratings, epsilon, split) for split in range(SPLITS)]
+            row = {f"{factor:g}": mean_error(cases, constant("noise", 0.8 * factor)) for factor in FACTORS}
+            row["bias"] = round(float(np.mean([case.task().baselines()["bias"]["rmse"] for case in cases])), 4)
+            name = f"{levels} levels, {shape[0]} people, {shape[1]} items, noise {noise:g}, epsilon {epsilon:g}"
+            found[name] = row
+            print(name, row, flush=True)
+    return found
+
+
+PARTS = {"levels": compare_levels}
+
+
+def main() -> None:
+    """Measure the parts that are asked for, or all, and keep them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--part", action="append", choices=list(PARTS))
+    record = json.loads(RECORD.read_text("utf-8")) if RECORD.exists() else {}
+    for part in parser.parse_args().part or PARTS:
+        record[part] = PARTS[part]()
+        RECORD.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()
