@@ -284,6 +284,26 @@ def levels_table(records: Path) -> str:
     return markdown(rows)
 
 
+def columns_table(records: Path) -> str:
+    """Return the validation RMSE with many item columns, by the bound on their variance; means over generated sets.
+
+    Sets on which the bound changes nothing are left out.
+    """
+    cells = json.loads((records / "masked-generated.json").read_text("utf-8"))["columns"]
+    names = list(next(iter(cells.values())))
+    shown = {"inf": "none", "bias": "bias model", "user_mean": "own mean"}
+    groups: dict[str, list[dict[str, float]]] = {}
+    for key, cell in cells.items():
+        if cell[names[0]] == cell["inf"]:
+            continue
+        kinds, _, rest = key.rpartition(" people, ")
+        name = f"{kinds.rpartition(', ')[0]}; {rest.rpartition(' ')[2].replace('inf', '∞')}"
+        groups.setdefault(name, []).append(cell)
+    rows = [["columns; ε", *(shown.get(name, name) for name in names)]]
+    rows += [[group, *(f"{np.mean([cell[n] for cell in own]):.4f}" for n in names)] for group, own in groups.items()]
+    return markdown(rows)
+
+
 def tried_table(records: Path) -> str:
     """Return what each change does to validation RMSE, and the largest gain of all of them."""
     record = json.loads((records / "masked-tried.json").read_text("utf-8"))
@@ -343,6 +363,7 @@ TABLES = {
     "factors": factors_table,
     "plans": plans_table,
     "levels": levels_table,
+    "columns": columns_table,
     "constants": constants_table,
     "tried": tried_table,
 }

@@ -6,6 +6,8 @@ Every set is drawn by `draw_ratings`. A value of a rule is compared with others 
 data, never on a test part. Parts:
 
 - levels: the residual variance of ratings with two, three and four levels, times that of `residual_variance`.
+- columns: `LARGEST_TASTE`, the bound on the initial variance of taste columns, for items with many numbers and flags
+  that people's tastes depend on, or do not.
 
 The result is kept as experiments/records/masked-generated.json, part by part.
 """
@@ -20,16 +22,31 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from changed import Case, constant
+from changed import Case, constant, setting
 
 import hushrec
 from hushrec.arrays import FloatArray, IntArray
+from hushrec.protocols.masked.gp import server
 
 RECORD = Path(__file__).parent / "records" / "masked-generated.json"
 EPSILONS, SPLITS = (1.0, 8.0, math.inf), 2
 SHAPES = ((300, 200, 20), (800, 300, 30), (2000, 400, 40))  # people, items, mean number of ratings of a person
 LEVELS, FACTORS = (2, 3, 4), (0.25, 0.5, 0.7, 1.0, 1.4, 2.0)
 OWN_NOISES = (0.6, 1.0)  # deviation of the part of a rating that nothing explains; that of the rest is about 0.9
+BOUNDS = (0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.7, math.inf)  # on MovieLens, taste columns have 0.14
+COLUMNS = {  # useful numbers, other numbers, useful flags, whether flags are one text column of categories
+    "no columns": (0, 0, 0, False),
+    "20 useless numbers": (0, 20, 0, False),
+    "10 useless numbers": (0, 10, 0, False),
+    "5 useful numbers": (5, 0, 0, False),
+    "3 useful numbers of 10": (3, 7, 0, False),
+    "5 useful numbers of 20": (5, 15, 0, False),
+    "40 useful flags as numbers": (0, 0, 40, False),
+    "20 useful flags as numbers, 10 useless numbers": (0, 10, 20, False),
+    "40 useful categories": (0, 0, 40, True),
+    "15 useful categories, 3 useless numbers": (0, 3, 15, True),
+}
+COLUMN_SHAPES = ((400, 1500, 40), (800, 400, 30))
 
 
 def draw_pairs(rng: np.random.Generator, people: int, items: int, mean: float) -> tuple[IntArray, IntArray]:
@@ -90,7 +107,45 @@ def compare_levels() -> dict[str, Any]:
     return found
 
 
-PARTS = {"levels": compare_levels}
+def draw_items(
+    rng: np.random.Generator, items: int, useful: int, useless: int, flags: int, as_text: bool
+) -> tuple[FloatArray, pl.DataFrame]:
+    """Draw public columns of items; return those that tastes depend on, `(items, useful + flags)`, and the items file.
+
+    An item has each flag with probability 0.08. With `as_text`, the flags are the categories of one text column.
+    """
+    numbers, marks = rng.normal(size=(items, useful + useless)), rng.random((items, flags)) < 0.08
+    table: dict[str, Any] = {"id": [str(item) for item in range(items)]}
+    table |= {f"number{k}": numbers[:, k].round(3) for k in range(useful + useless)}
+    if as_text:
+        table["kind"] = ["|".join(f"kind{k}" for k in np.flatnonzero(row)) or None for row in marks]
+    else:
+        table |= {f"flag{k}": marks[:, k].astype(int) for k in range(flags)}
+    loud = 0.6 * numbers[:, :useful] / max(math.sqrt(useful), 1)  # tastes for all useful numbers: deviation 0.3
+    return np.concatenate([loud, marks], axis=1), pl.DataFrame(table)
+
+
+def compare_columns() -> dict[str, Any]:
+    """Bounds on the initial variance of taste columns; and two models that are not private."""
+    found: dict[str, Any] = {}
+    for (name, kinds), (people, items, mean) in itertools.product(COLUMNS.items(), COLUMN_SHAPES):
+        rng = np.random.default_rng(51)
+        users, rated = draw_pairs(rng, people, items, mean)
+        columns, table = draw_items(rng, items, *kinds)
+        opinions = draw_opinions(rng, users, rated, 0.6, columns)
+        ratings = load_table(users, rated, np.clip(np.rint(3.6 + opinions), 1, 5), "1,5", table)
+        for epsilon in EPSILONS:
+            cases = [Case(ratings, epsilon, split) for split in range(SPLITS)]
+            row = {f"{bound:g}": mean_error(cases, setting(server, "LARGEST_TASTE", bound)) for bound in BOUNDS}
+            for baseline in ("bias", "user_mean"):
+                errors = [case.task().baselines()[baseline]["rmse"] for case in cases]
+                row[baseline] = round(float(np.mean(errors)), 4)
+            found[f"{name}, {people} people, {items} items, epsilon {epsilon:g}"] = row
+            print(name, people, items, epsilon, row, flush=True)
+    return found
+
+
+PARTS = {"levels": compare_levels, "columns": compare_columns}
 
 
 def main() -> None:

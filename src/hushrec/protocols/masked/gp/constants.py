@@ -33,6 +33,10 @@ class Constants:
 
 CONSTANTS = Constants()
 
+# The largest initial variance of what the taste columns together add to a rating of an average item. MovieLens and
+# Netflix have at most 0.15. Chosen on validation parts of generated ratings (experiments/masked_generated.py).
+LARGEST_TASTE = 0.4
+
 
 def residual_variance(levels: int) -> float:
     """Return the variance of a rating, given taste and item, if a rating has this number of levels (at least two).

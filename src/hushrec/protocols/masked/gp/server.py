@@ -24,7 +24,7 @@ from hushrec.models import gp
 from hushrec.models.linear import multiply
 from hushrec.protocols.masked.encoding import DecodedSum
 from hushrec.protocols.masked.gp import surprise as sum_surprise
-from hushrec.protocols.masked.gp.constants import CONSTANTS, residual_variance
+from hushrec.protocols.masked.gp.constants import CONSTANTS, LARGEST_TASTE, residual_variance
 from hushrec.protocols.masked.gp.table import PublicTable
 from hushrec.protocols.masked.learning import Learner
 from hushrec.protocols.masked.plan import AUDIENCE, BIAS, COUNTS, FACTORS, MOMENTS, PRIOR, curvature_of
@@ -84,6 +84,7 @@ class GpLearner(Learner[Learned]):
         items, taste = self.item_columns.n_items, self.item_columns.taste
         length = taste.shape[1] + 3
         variances = np.full(length, CONSTANTS.taste_variance)
+        variances[1:-2] = initial_variance(taste)
         variances[-1] = CONSTANTS.level_variance
         one, none = np.ones((items, 1)), np.zeros((items, 1))
         return Learned(
@@ -322,6 +323,17 @@ class GpLearner(Learner[Learned]):
         shift, growth = prior_step(averages[:length] / 2, moments, deviation, CONSTANTS.over_relaxation)
         covariance = root @ growth @ root.T
         return replace(learned, mean=learned.mean + root @ shift, covariance=(covariance + covariance.T) / 2)
+
+
+def initial_variance(taste: FloatArray) -> float:
+    """Return the variance, before the first round, of a person's taste for each of the taste columns.
+
+    With t_j for the row of item j of `taste`, it is `taste_variance` or, if this is smaller, `LARGEST_TASTE` divided by
+    the mean of ‖t_j‖². Without this bound, what the columns together add to the variance of a rating would grow with
+    their number, and devices would follow single ratings.
+    """
+    size = float(np.mean(np.sum(taste**2, axis=1)))
+    return min(CONSTANTS.taste_variance, LARGEST_TASTE / max(size, TINY))
 
 
 def _sizes(columns: FloatArray, counts: FloatArray) -> FloatArray:
