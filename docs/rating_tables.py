@@ -5,7 +5,7 @@ were chosen from; and what was tried. `python docs/generate.py ratings` writes t
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +45,9 @@ AS_IT_IS = "as it is"
 CLEARLY = 0.0005  # RMSE: what a value must gain on every set to be called better
 
 
-def with_ratings(page: str, records: Path = RECORDS) -> str:
-    """Return the page with every table between its two marks."""
-    for name, made in TABLES.items():
+def with_tables(page: str, tables: Mapping[str, Callable[[Path], str]], records: Path = RECORDS) -> str:
+    """Return the page with each of the tables between its two marks."""
+    for name, made in tables.items():
         start, end = START.format(name), END.format(name)
         head, _, rest = page.partition(start)
         page = f"{head}{start}\n{made(records)}\n{end}{rest.partition(end)[2]}"
@@ -270,6 +270,29 @@ def plans_table(records: Path) -> str:
     return markdown(rows)
 
 
+def deviations_table(records: Path) -> str:
+    """Return how often held-out ratings are within the deviations of their predictions."""
+    rows = [["data", "ε", "RMSE", "deviation", "within 1", "within 2"]]
+    for key, numbers in json.loads((records / "deviations.json").read_text("utf-8")).items():
+        name, _, epsilon = key.rpartition("; ")
+        rows.append([name, epsilon.replace("inf", "∞"), *(f"{number:.2f}" for number in numbers)])
+    return markdown(rows)
+
+
+def scatter_table(records: Path) -> str:
+    """Return −log density and the share within one deviation, by `USUAL_SCATTER`; means over ε and profile lengths."""
+    cells = json.loads((records / "masked-generated.json").read_text("utf-8"))["deviations"]
+    weights = list(next(iter(cells.values())))
+    groups: dict[str, list[dict[str, list[float]]]] = {}
+    for key, cell in cells.items():
+        groups.setdefault(key.rpartition(", epsilon ")[0].partition(", 12 ")[0].partition(", 40 ")[0], []).append(cell)
+    rows = [["data", *(weight.replace("inf", "∞") for weight in weights)]]
+    for name, own in groups.items():
+        means = [np.mean([cell[weight] for cell in own], axis=0) for weight in weights]
+        rows.append([SETS.get(f"masked-{name}", name), *(f"{density:.3f} ({share:.2f})" for density, share in means)])
+    return markdown(rows)
+
+
 def levels_table(records: Path) -> str:
     """Return the validation RMSE on scales of few levels, by residual variance; means over the generated sets."""
     cells = json.loads((records / "masked-generated.json").read_text("utf-8"))["levels"]
@@ -364,6 +387,8 @@ TABLES = {
     "plans": plans_table,
     "levels": levels_table,
     "columns": columns_table,
+    "scatter": scatter_table,
     "constants": constants_table,
     "tried": tried_table,
 }
+PAGES = {"masked-accuracy.md": TABLES, "evaluate.md": {"deviations": deviations_table}}

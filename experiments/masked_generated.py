@@ -8,6 +8,8 @@ data, never on a test part. Parts:
 - levels: the residual variance of ratings with two, three and four levels, times that of `residual_variance`.
 - columns: `LARGEST_TASTE`, the bound on the initial variance of taste columns, for items with many numbers and flags
   that people's tastes depend on, or do not.
+- deviations: `USUAL_SCATTER`, the weight of the model's own variances in the deviation of a prediction; by the mean of
+  −log density, and the share of ratings within one deviation. inf leaves the variances as they are.
 
 The result is kept as experiments/records/masked-generated.json, part by part.
 """
@@ -19,13 +21,15 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import polars as pl
-from changed import Case, constant, setting
+from changed import Case, constant, nothing, setting
 
 import hushrec
 from hushrec.arrays import FloatArray, IntArray
+from hushrec.models import gp
 from hushrec.protocols.masked.gp import server
 
 RECORD = Path(__file__).parent / "records" / "masked-generated.json"
@@ -47,6 +51,17 @@ COLUMNS = {  # useful numbers, other numbers, useful flags, whether flags are on
     "15 useful categories, 3 useless numbers": (0, 3, 15, True),
 }
 COLUMN_SHAPES = ((400, 1500, 40), (800, 400, 30))
+SCATTERS, MOST_PEOPLE = (1.0, 2.0, 5.0, 10.0, 20.0, math.inf), 200
+SCATTERED = {  # factor of opinions, their noise, the middle of the scale, and the scale
+    "likes and dislikes": (0.5, 0.8, 0.5, "0,1"),
+    "three levels": (0.5, 0.8, 1.2, "0,2"),
+    "1 to 5, noise 0.2": (1.0, 0.2, 3.4, "1,5"),
+    "1 to 5, noise 0.6": (1.0, 0.6, 3.4, "1,5"),
+    "1 to 5, noise 1.5": (1.0, 1.5, 3.4, "1,5"),
+    "1 to 5, noise 3": (1.0, 3.0, 3.4, "1,5"),
+    "0 to 100, mostly 70 to 82": (2.0, 0.6, 76.0, "0,100"),
+}
+SCATTER_MEANS = (12, 40)  # mean number of ratings of a person
 
 
 def draw_pairs(rng: np.random.Generator, people: int, items: int, mean: float) -> tuple[IntArray, IntArray]:
@@ -145,7 +160,48 @@ def compare_columns() -> dict[str, Any]:
     return found
 
 
-PARTS = {"levels": compare_levels, "columns": compare_columns}
+def draw_scattered(name: str, mean: int, seed: int) -> Any:
+    """Return the data set of `SCATTERED` with this name, of 600 people with `mean` ratings each on average."""
+    factor, noise, middle, scale = SCATTERED[name]
+    rng = np.random.default_rng(seed)
+    users, items = draw_pairs(rng, 600, 300, mean)
+    opinions = middle + factor * draw_opinions(rng, users, items, noise)
+    return load_table(users, items, np.clip(np.rint(opinions), *map(float, scale.split(","))), scale, None)
+
+
+def scores_of_deviations(case: Case) -> dict[str, list[float]]:
+    """Return the mean −log density and the share within one deviation of validation ratings, by `USUAL_SCATTER`."""
+    task, predictor = case.run(nothing)
+    rows = task.split.test[task.ratings.users[task.split.test] < MOST_PEOPLE]
+    values, found = task.scale.to_unit(task.values), {}
+    for usual in SCATTERS:
+        squares, variances = [], []
+        with patch.object(gp, "USUAL_SCATTER", usual):
+            for user in np.unique(task.ratings.users[rows]):
+                own = slice(task.profiles.starts[user], task.profiles.starts[user + 1])
+                predictions = predictor.of_profile(task.profiles.items[own], task.profiles.values[own])
+                wanted = rows[task.ratings.users[rows] == user]
+                squares += list((values[wanted] - predictions.predicted[task.ratings.items[wanted]]) ** 2)
+                variances += list(predictions.deviations[task.ratings.items[wanted]] ** 2)
+        square, variance = np.array(squares), np.array(variances)
+        density = 0.5 * np.mean(np.log(2 * np.pi * variance) + square / variance)
+        found[f"{usual:g}"] = [round(float(density), 3), round(float(np.mean(square <= variance)), 3)]
+    return found
+
+
+def compare_deviations() -> dict[str, Any]:
+    """Weights of the model's own variances, on generated sets and on MovieLens 100K."""
+    cells = itertools.product(SCATTERED, SCATTER_MEANS)
+    sets = {f"{name}, {mean} ratings per person": draw_scattered(name, mean, 11) for name, mean in cells}
+    found: dict[str, Any] = {}
+    for name, ratings in (sets | {"ml-100k": hushrec.data.load("ml-100k")}).items():
+        for epsilon in EPSILONS:
+            found[f"{name}, epsilon {epsilon:g}"] = row = scores_of_deviations(Case(ratings, epsilon, 0))
+            print(name, epsilon, row, flush=True)
+    return found
+
+
+PARTS = {"levels": compare_levels, "columns": compare_columns, "deviations": compare_deviations}
 
 
 def main() -> None:
