@@ -413,11 +413,12 @@ def write_one_class() -> None:
 
 
 def write_ratings() -> None:
-    """Write the tables of model `gp` into docs/masked-accuracy.md."""
+    """Write the tables of model `gp` into docs/masked-accuracy.md and docs/evaluate.md."""
     import rating_tables  # beside this file
 
-    page = DOCS / "masked-accuracy.md"
-    page.write_text(rating_tables.with_ratings(page.read_text("utf-8")), "utf-8")
+    for name, tables in rating_tables.PAGES.items():
+        page = DOCS / name
+        page.write_text(rating_tables.with_tables(page.read_text("utf-8"), tables), "utf-8")
 
 
 def write_grid() -> None:

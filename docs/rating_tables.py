@@ -5,7 +5,7 @@ were chosen from; and what was tried. `python docs/generate.py ratings` writes t
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +45,9 @@ AS_IT_IS = "as it is"
 CLEARLY = 0.0005  # RMSE: what a value must gain on every set to be called better
 
 
-def with_ratings(page: str, records: Path = RECORDS) -> str:
-    """Return the page with every table between its two marks."""
-    for name, made in TABLES.items():
+def with_tables(page: str, tables: Mapping[str, Callable[[Path], str]], records: Path = RECORDS) -> str:
+    """Return the page with each of the tables between its two marks."""
+    for name, made in tables.items():
         start, end = START.format(name), END.format(name)
         head, _, rest = page.partition(start)
         page = f"{head}{start}\n{made(records)}\n{end}{rest.partition(end)[2]}"
@@ -270,6 +270,63 @@ def plans_table(records: Path) -> str:
     return markdown(rows)
 
 
+def deviations_table(records: Path) -> str:
+    """Return how often held-out ratings are within the deviations of their predictions."""
+    rows = [["data", "ε", "RMSE", "deviation", "within 1", "within 2"]]
+    for key, numbers in json.loads((records / "deviations.json").read_text("utf-8")).items():
+        name, _, epsilon = key.rpartition("; ")
+        rows.append([name, epsilon.replace("inf", "∞"), *(f"{number:.2f}" for number in numbers)])
+    return markdown(rows)
+
+
+def scatter_table(records: Path) -> str:
+    """Return −log density and the share within one deviation, by `USUAL_SCATTER`; means over ε and profile lengths."""
+    cells = json.loads((records / "masked-generated.json").read_text("utf-8"))["deviations"]
+    weights = list(next(iter(cells.values())))
+    groups: dict[str, list[dict[str, list[float]]]] = {}
+    for key, cell in cells.items():
+        groups.setdefault(key.rpartition(", epsilon ")[0].partition(", 12 ")[0].partition(", 40 ")[0], []).append(cell)
+    rows = [["data", *(weight.replace("inf", "∞") for weight in weights)]]
+    for name, own in groups.items():
+        means = [np.mean([cell[weight] for cell in own], axis=0) for weight in weights]
+        rows.append([SETS.get(f"masked-{name}", name), *(f"{density:.3f} ({share:.2f})" for density, share in means)])
+    return markdown(rows)
+
+
+def levels_table(records: Path) -> str:
+    """Return the validation RMSE on scales of few levels, by residual variance; means over the generated sets."""
+    cells = json.loads((records / "masked-generated.json").read_text("utf-8"))["levels"]
+    factors = [name for name in next(iter(cells.values())) if name != "bias"]
+    rows = [["levels, ε", *(f"× {factor}" for factor in factors), "bias model"]]
+    groups: dict[str, list[dict[str, float]]] = {}
+    for key, cell in cells.items():
+        groups.setdefault(f"{key.partition(' ')[0]}; {key.rpartition(', epsilon ')[2]}", []).append(cell)
+    for name, own in groups.items():
+        means = [float(np.mean([cell[column] for cell in own])) for column in (*factors, "bias")]
+        rows.append([name.replace("inf", "∞"), *(f"{value:.4f}" for value in means)])
+    return markdown(rows)
+
+
+def columns_table(records: Path) -> str:
+    """Return the validation RMSE with many item columns, by the bound on their variance; means over generated sets.
+
+    Sets on which the bound changes nothing are left out.
+    """
+    cells = json.loads((records / "masked-generated.json").read_text("utf-8"))["columns"]
+    names = list(next(iter(cells.values())))
+    shown = {"inf": "none", "bias": "bias model", "user_mean": "own mean"}
+    groups: dict[str, list[dict[str, float]]] = {}
+    for key, cell in cells.items():
+        if cell[names[0]] == cell["inf"]:
+            continue
+        kinds, _, rest = key.rpartition(" people, ")
+        name = f"{kinds.rpartition(', ')[0]}; {rest.rpartition(' ')[2].replace('inf', '∞')}"
+        groups.setdefault(name, []).append(cell)
+    rows = [["columns; ε", *(shown.get(name, name) for name in names)]]
+    rows += [[group, *(f"{np.mean([cell[n] for cell in own]):.4f}" for n in names)] for group, own in groups.items()]
+    return markdown(rows)
+
+
 def tried_table(records: Path) -> str:
     """Return what each change does to validation RMSE, and the largest gain of all of them."""
     record = json.loads((records / "masked-tried.json").read_text("utf-8"))
@@ -328,6 +385,10 @@ TABLES = {
     "alike": alike_table,
     "factors": factors_table,
     "plans": plans_table,
+    "levels": levels_table,
+    "columns": columns_table,
+    "scatter": scatter_table,
     "constants": constants_table,
     "tried": tried_table,
 }
+PAGES = {"masked-accuracy.md": TABLES, "evaluate.md": {"deviations": deviations_table}}

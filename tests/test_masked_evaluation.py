@@ -13,7 +13,7 @@ from hushrec.models.item_columns import item_columns
 from hushrec.protocols.configured import Fleet
 from hushrec.protocols.masked import evaluation
 from hushrec.protocols.masked.encoding import DecodedSum
-from hushrec.protocols.masked.evaluation import HELD_OUT, LEVEL_OFFSET, Measured, is_held_out, is_readable, measured
+from hushrec.protocols.masked.evaluation import HELD_OUT, Measured, is_held_out, is_readable, measured
 from hushrec.protocols.masked.plan import EVALUATION
 from hushrec.protocols.masked.protocol import Masked
 
@@ -52,7 +52,7 @@ def test_without_noise_the_rounds_measure_the_errors_on_held_out_ratings(monkeyp
             residuals = values - table.offsets[items]
             fit = gp.taste_posterior(table.rows[items[~held]], residuals[~held], 1 / table.variances[items[~held]])
             errors[-1] += list(residuals[held] - table.rows[items[held]] @ fit[0])
-            bias_errors[-1] += list(residuals[held] - residuals[~held].sum() / (len(residuals[~held]) + LEVEL_OFFSET))
+            bias_errors[-1] += list(residuals[held] - residuals[~held].sum() / (len(residuals[~held]) + 3.2))
         engine.run_round()
     assert len(errors[0]) > 10
     found = engine.learner.measured

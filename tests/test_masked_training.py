@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numba
 import numpy as np
+import polars as pl
 import pytest
 from typer.testing import CliRunner
 
@@ -124,8 +125,28 @@ def test_deviations_hold_for_held_out_ratings(epsilon: float) -> None:
     assert test.values is not None
     wide = np.array([result.predictor.deviations(user) for user in range(80)])[test.users, test.items]
     off = np.abs(result.predictor.predict(test.users, test.items) - test.values)
-    assert np.mean(off < wide) > 0.6
+    assert 0.6 < np.mean(off < wide) < 0.78
     assert np.mean(off < 2 * wide) > 0.93
+
+
+@pytest.mark.parametrize(("width", "scale"), [(1.0, "1,100"), (15.0, "-50,50"), (0.4, "0,1")])
+def test_deviations_are_as_large_as_errors_on_scales_that_are_hardly_used(width: float, scale: str) -> None:
+    """Ratings in the middle of a scale, around items of different quality: within a factor of two of the errors.
+
+    With the constant variance of the model alone, the deviations were those of the whole scale.
+    """
+    rng = np.random.default_rng(4)
+    users, items = np.repeat(np.arange(200), 30), np.concatenate([rng.permutation(60)[:30] for _ in range(200)])
+    low, high = map(float, scale.split(","))
+    values = (low + high) / 2 + width * (0.5 * rng.normal(size=60)[items] + rng.normal(size=6_000))
+    table = pl.DataFrame({"user": users, "item": items, "rating": np.clip(values, low, high)})
+    ratings = hushrec.data.load(table, scale=scale)
+    result = train(ratings)
+    test = ratings.rows(random_split(ratings.n_ratings, 0).test)
+    deviations = np.array([result.predictor.deviations(user) for user in range(200)])[test.users, test.items]
+    off = result.scale.from_unit(result.predictor.predict(test.users, test.items)) - test.values
+    ratio = np.sqrt(np.mean(deviations**2)) * (high - low) / 4 / np.sqrt(np.mean(off**2))
+    assert 0.5 < ratio < 2
 
 
 def test_somebody_unseen_gets_recommendations_that_follow_their_ratings(result: Result) -> None:

@@ -111,6 +111,14 @@ class Scale:
         steps = next((n for n in (width, 2 * width) if n.is_integer() and n < MOST_STARS), 4)
         return np.linspace(self.low, self.high, int(steps) + 1)
 
+    def levels(self, values: npt.ArrayLike = ()) -> int:
+        """Return the number of ratings that can be given on this scale, at most `MOST_STARS`.
+
+        It is the number of `form_values`. If one of `values` lies between these, it is `MOST_STARS`.
+        """
+        form = self.form_values()
+        return len(form) if np.isin(np.asarray(values, dtype=np.float64), form).all() else MOST_STARS
+
 
 def _seems_missing(values: FloatArray, lowest: float) -> bool:
     """Return whether `lowest`, the smallest of `values`, looks like a sign for "no rating".

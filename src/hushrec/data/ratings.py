@@ -12,7 +12,7 @@ import polars as pl
 
 from hushrec.arrays import FloatArray, IntArray, PublicRatings
 from hushrec.errors import DataError
-from hushrec.scale import Scale
+from hushrec.scale import MOST_STARS, Scale
 
 MOST_CATEGORIES = 100  # a text column of an items file with more categories is not used as an attribute
 
@@ -59,6 +59,7 @@ class Ratings:
     reading: dict[str, Any] | None = (
         None  # arguments of `load` that read the ratings from files; None if not from files
     )
+    stored_levels: int | None = None  # `rating_levels` of ratings that are stored elsewhere, in shards
 
     def __post_init__(self) -> None:
         if not len(self.users) == len(self.items) == (len(self.users) if self.values is None else len(self.values)):
@@ -88,6 +89,16 @@ class Ratings:
         """Return `Ratings` with these items, but with neither users nor ratings; `facts` are further fields by name."""
         nothing = np.empty(0, np.int64)
         return cls(name, [], item_ids, nothing, nothing, None if scale is None else np.empty(0), scale, **facts)
+
+    @cached_property
+    def rating_levels(self) -> int:
+        """The number of different ratings that people can give, as far as scale and ratings tell (`Scale.levels`).
+
+        It is `MOST_STARS` for one-class data.
+        """
+        if self.scale is None or self.values is None:
+            return MOST_STARS
+        return self.stored_levels or self.scale.levels(self.values)
 
     @property
     def n_users(self) -> int:

@@ -93,12 +93,16 @@ def write_profiles(
     check_new(path)
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     items.write_parquet(path / ITEMS)
-    shards = [_write_shard(path, number, *chunk) for number, chunk in enumerate(chunks)]
+    shards, levels = [], 0
+    for number, (ids, own) in enumerate(chunks):
+        shards.append(_write_shard(path, number, ids, own))
+        levels = max(levels, 0 if about.scale is None or own.values is None else about.scale.levels(own.values))
     manifest = {
         "format": FORMAT,
         "name": about.name,
         "scale": None if about.scale is None else [about.scale.low, about.scale.high],
         "scale_is_guessed": about.scale_is_guessed,
+        "rating_levels": levels,
         "people": sum(one["people"] for one in shards),
         "items": int(items["rated"].count()),
         "catalogue": None if about.catalogue is None else len(items),
@@ -201,7 +205,7 @@ class Shards:
             catalogue = Catalogue(*_split_columns(frame), positions, about["unlisted"])
         ids, titles, attributes = columns
         facts = {"titles": titles, "attributes": attributes, "scale_is_guessed": guessed, "catalogue": catalogue}
-        return Ratings.of_items(about["name"], ids, scale, **facts)
+        return Ratings.of_items(about["name"], ids, scale, stored_levels=about.get("rating_levels"), **facts)
 
     def read(self, first: int, stop: int) -> Profiles:
         """Return the ratings of people `first` … `stop` − 1."""

@@ -107,7 +107,14 @@ _OWN = (
         "gp",
         "ratings, by a Gaussian process over the items",
         "rating",
-        (),
+        (
+            Option(
+                "rating_levels",
+                int,
+                "Number of different ratings that people can give, such as 2 for likes and dislikes.",
+                default_text="from the scale and the ratings; on the network 5",
+            ),
+        ),
         "hushrec.models.gaussian_process:GaussianProcess",
         item_facts="hushrec.models.item_columns:columns_of",
         sent_facts="hushrec.models.item_columns:sent_columns",

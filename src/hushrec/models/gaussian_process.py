@@ -110,13 +110,15 @@ class GaussianProcessPredictor(Predictor):
 
         It expresses the uncertainty about the user's taste and about the item, and what the model does not know about a
         single rating. The last part cannot be left out: no run can tell the taste that its item columns do not express
-        from the scatter of ratings. About two thirds of held-out ratings are within one deviation of the prediction.
+        from the scatter of ratings. How far the user's own ratings are from the model's predictions widens or narrows
+        all deviations of the user by one factor (`gp.scatter_of`). About two thirds of held-out ratings are within one
+        deviation of the prediction.
         """
         own = slice(self.ratings.starts[user], self.ratings.starts[user + 1])
         return np.asarray(self.of_profile(self.ratings.items[own], self.ratings.values[own]).deviations)
 
     def of_profile(self, items: IntArray, values: FloatArray) -> ProfilePredictions:
-        found: FloatArray = _predict_profile(items.astype(np.int64), values, self.table)
+        found: FloatArray = _predict_profile(items.astype(np.int64), values, self.table, gp.USUAL_SCATTER)
         predicted, deviations = found.T
         scores = list_scores(predicted, self.table.log_counts, self.table.offsets)
         return ProfilePredictions(scores, predicted, deviations)
@@ -234,10 +236,11 @@ def _predict_people(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _predict_profile(items, values, table):  # type: ignore[no-untyped-def]
+def _predict_profile(items, values, table, usual):  # type: ignore[no-untyped-def]
     """Return each item's predicted rating and its standard deviation, `(n_items, 2)`, for a person with these ratings.
 
-    Only the first `gp.MOST_RATINGS` ratings are used.
+    Only the first `gp.MOST_RATINGS` ratings are used. The variances of the model are multiplied by the person's
+    `gp.scatter_of`, of which `usual` is a parameter; this changes no predicted rating.
     """
     kept = items[: gp.MOST_RATINGS]
     residuals = values[: gp.MOST_RATINGS] - table.offsets[kept]
@@ -245,8 +248,9 @@ def _predict_profile(items, values, table):  # type: ignore[no-untyped-def]
     wanted = np.arange(len(table.offsets))
     means = gp.predict_mean(kept, alpha, wanted, table)
     deviations = gp.predict_deviation(kept, factor, wanted, table)
+    scatter = gp.scatter_of(residuals, alpha, usual)
     found = np.empty((len(wanted), 2))
     for k in range(len(wanted)):
         found[k, 0] = min(max(means[k] + table.offsets[k], LOWEST), HIGHEST)
-        found[k, 1] = np.sqrt(deviations[k] ** 2 + table.variances[k])
+        found[k, 1] = np.sqrt(scatter * (deviations[k] ** 2 + table.variances[k]))
     return found

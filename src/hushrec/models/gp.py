@@ -25,6 +25,8 @@ from numba import njit
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.models.linear import add_gram, factorize, inverse_of_factor, solve_factor
 
+USUAL_SCATTER = 5.0  # weight of the model's own variances in `scatter_of`, in ratings; decision 0026
+LEAST_SCATTER = 1e-4  # smallest mean ratio in `scatter_of`, for people whose ratings are predicted exactly
 MOST_RATINGS = 600  # ratings of a person that a prediction uses at most; its cost is cubic in their number
 
 
@@ -193,6 +195,22 @@ def fit_process(items, residuals, table):  # type: ignore[no-untyped-def]
         matrix[i, i] += table.variances[items[i]]
     factorize(matrix)
     return matrix, solve_factor(matrix, residuals)
+
+
+@njit(cache=True, nogil=True)
+def scatter_of(residuals, alpha, usual):  # type: ignore[no-untyped-def]
+    """Return the factor by which the variance of a person's ratings exceeds that of the model; it may be below 1.
+
+    With C = K + diag(v), residuals y and their number h, the mean ratio yᵀC⁻¹y / h compares the squared error of each
+    rating, as predicted from the ratings before it, with the variance that the model expects; the mean is 1 if the
+    model is right. The result is this ratio to the power h / (n + h), which shrinks its logarithm towards 0 as if n =
+    `usual` further ratings had the ratio 1. `alpha` are the weights C⁻¹y from `fit_process`.
+    """
+    total = 0.0
+    for i in range(len(residuals)):
+        total += residuals[i] * alpha[i]
+    h = len(residuals)
+    return max(total / h, LEAST_SCATTER) ** (h / (usual + h)) if h else 1.0
 
 
 @njit(cache=True, nogil=True)

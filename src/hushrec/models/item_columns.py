@@ -14,9 +14,10 @@ import numpy as np
 import polars as pl
 
 from hushrec.arrays import FloatArray, PublicRatings
-from hushrec.errors import ParameterError
+from hushrec.errors import ParameterError, require
 from hushrec.models.titles import FOREIGN_ARTICLES, TitleRows, series_of, title_rows, without_brackets, words_of
 
+USUAL_LEVELS = 5  # number of different ratings that people can give, if nothing else is known
 MOST_TASTE_COLUMNS = 40  # work grows with their square; further columns of lower variance become details
 NUMBER_SPREAD = 0.85  # what one standard deviation of a number becomes in its column
 FARTHEST_NUMBER = 2.5  # standard deviations; numbers beyond are clipped to this distance
@@ -40,6 +41,8 @@ class ItemColumns:
     titles: TitleRows = field(repr=False)
     n_unlisted: int = 0  # items that appear in ratings but not in the items file
     scale_is_guessed: bool = False  # whether the scale of the ratings was guessed from the ratings themselves
+    rating_levels: int = USUAL_LEVELS  # number of different ratings that people can give
+    levels_are_guessed: bool = False  # whether that number depends on the ratings themselves
     public: PublicRatings | None = field(default=None, repr=False)  # ratings that are public
 
     def __post_init__(self) -> None:
@@ -76,8 +79,16 @@ class ModelOfColumns:
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any], columns: ItemColumns) -> Self:
-        """Return the model for a catalogue with these columns; `options` is not used."""
-        return cls(columns)
+        """Return the model for a catalogue with these columns.
+
+        The option `rating_levels`, if it is given, replaces the number of levels that was found for the data set.
+        """
+        levels = options.get("rating_levels")
+        if levels is None:
+            return cls(columns)
+        advice = "Give the number of different ratings that people can give."
+        require(levels >= 2, "rating_levels", "at least 2", levels, advice)
+        return cls(replace(columns, rating_levels=levels, levels_are_guessed=False))
 
     @property
     def attributes(self) -> FloatArray:
@@ -102,6 +113,8 @@ def columns_of(ratings: Any, options: Mapping[str, Any]) -> dict[str, Any]:
         details=np.concatenate([columns.details, *counts], axis=1),
         n_unlisted=ratings.n_unlisted,
         scale_is_guessed=ratings.scale_is_guessed,
+        rating_levels=ratings.rating_levels,
+        levels_are_guessed=ratings.scale is not None and ratings.scale.levels() < USUAL_LEVELS,
         public=ratings.public,
     )
     return {"columns": known}

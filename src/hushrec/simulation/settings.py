@@ -50,6 +50,7 @@ class ModelSettings(TypedDict, total=False):
     at_least: float | None
     order: int | None
     attributes: str | None
+    rating_levels: int | None
     rounds: int | None
     epsilon: float | None
     clamp: bool | None

@@ -11,7 +11,7 @@ from numba import njit
 
 from hushrec.models.audience import sum_rows
 from hushrec.protocols.masked import plan
-from hushrec.protocols.masked.evaluation import COUNT_UNIT, LARGEST_SQUARED_ERROR, LEVEL_OFFSET
+from hushrec.protocols.masked.evaluation import COUNT_UNIT, LARGEST_SQUARED_ERROR
 
 _ROWS = [name for block in (plan.AUDIENCE, plan.BIAS, plan.FACTORS) for name in (block, plan.curvature_of(block))]
 KINDS = (plan.COUNTS, plan.MOMENTS, *_ROWS, plan.PRIOR, plan.EVALUATION)  # names of all blocks, in a fixed order
@@ -197,12 +197,12 @@ def evaluation_entries(rows, residuals, mean, level):  # type: ignore[no-untyped
 
 
 @njit(cache=True, nogil=True)
-def level_of(residuals):  # type: ignore[no-untyped-def]
-    """Return a person's bias: the sum of h residuals, divided by h + 3.2, which shrinks it for small h.
+def level_of(residuals, offset):  # type: ignore[no-untyped-def]
+    """Return a person's bias: the sum of h residuals, divided by h + `offset`, which shrinks it for small h.
 
     A residual is a rating minus the offset of its item.
     """
     total = 0.0
     for value in residuals:
         total += value
-    return total / (len(residuals) + LEVEL_OFFSET)
+    return total / (len(residuals) + offset)

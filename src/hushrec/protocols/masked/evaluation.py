@@ -12,8 +12,9 @@ of both models, with known standard errors.
 
 The public table of the round has an offset o_j and a row x_j for every item j. The model predicts o_j + x_jᵀd, with the
 person's taste d fitted to the n ratings that are not held out. It does not use the nonlinear kernel and the titles,
-which only final predictions use. The bias model predicts o_j plus the person's bias Σ y / (n + 3.2), for the residuals
-y = rating − o_j of the same ratings.
+which only final predictions use. The bias model predicts o_j plus the person's bias Σ y / (n + v/0.25), for the
+residuals y = rating − o_j of the same ratings. v is the variance of a rating, given taste and item, and 0.25 that of a
+person's bias, so that v/0.25 is 3.2 for ratings with at least five levels.
 An additional last round has only this block, and measures the final table.
 """
 
@@ -24,7 +25,6 @@ import numpy as np
 
 from hushrec.arrays import BoolArray, FloatArray, IntArray
 from hushrec.protocols.masked.encoding import DecodedSum
-from hushrec.protocols.masked.gp.constants import CONSTANTS
 from hushrec.protocols.masked.plan import EVALUATION, Block, Plan, make_plan
 from hushrec.protocols.parties import Name
 from hushrec.randomness import Purpose, SeededRandomness
@@ -34,7 +34,6 @@ LARGEST_SQUARED_ERROR = 9.0  # larger squared errors are clipped to this
 COUNT_UNIT = 0.5
 LEAST_COUNT = 3.0  # least number of held-out ratings with which an RMSE is stated, in standard deviations of its noise
 CLIP = 6.0
-LEVEL_OFFSET = CONSTANTS.noise / CONSTANTS.level_variance
 
 NETWORK_SHARE = 0.02  # share of μ² for all evaluation blocks of a run
 READABLE_ERROR = 0.02  # largest acceptable standard error of an RMSE due to noise

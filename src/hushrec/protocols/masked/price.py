@@ -10,7 +10,15 @@ from hushrec.budget.gaussian import Cohort, epsilon_at_own_delta, own_delta, own
 from hushrec.errors import ParameterError, require
 from hushrec.protocols.masked.encoding import BlockCode, code_block
 from hushrec.protocols.masked.plan import Plan
-from hushrec.protocols.masked.wording import EXACT_SUMS, GUESSED_SCALE, NOT_COVERED, REPLACED_UNIT, UNIT, UNLISTED
+from hushrec.protocols.masked.wording import (
+    EXACT_SUMS,
+    GUESSED_LEVELS,
+    GUESSED_SCALE,
+    NOT_COVERED,
+    REPLACED_UNIT,
+    UNIT,
+    UNLISTED,
+)
 
 
 @dataclass(frozen=True)
@@ -78,11 +86,14 @@ class PricedPlan:
         whole = self.mu_squared * fewer.mu_squared / self.accountant().mu_squared * fraction**2
         return TableAccountant(len(self.codes), whole, whole / 2, fewer.distance).epsilon(self.own_delta)
 
-    def statement(self, *, n_unlisted: int = 0, scale_is_guessed: bool = False) -> dict[str, Any]:
+    def statement(
+        self, *, n_unlisted: int = 0, scale_is_guessed: bool = False, levels_are_guessed: bool = False
+    ) -> dict[str, Any]:
         """Return the entry `budget` of a run's result: ε and its unit, ε for a replaced profile, what is not covered.
 
         `n_unlisted` is the number of items that are in the catalogue only because somebody rated them, and
-        `scale_is_guessed` says whether the scale of ratings was guessed from the smallest and the largest rating.
+        `scale_is_guessed` says whether the scale of ratings was guessed from the smallest and the largest rating, and
+        `levels_are_guessed` whether the number of different ratings depends on the ratings.
         """
         spent = self.accountant()
         not_covered = [
@@ -90,6 +101,7 @@ class PricedPlan:
             *([EXACT_SUMS] if self.epsilon == math.inf else []),
             *([UNLISTED.format(f"{n_unlisted:,}")] if n_unlisted else []),
             *([GUESSED_SCALE] if scale_is_guessed else []),
+            *([GUESSED_LEVELS] if levels_are_guessed else []),
         ]
         whole = TableAccountant(len(self.codes), self.mu_squared, self.mu_squared / 2, spent.distance)
         return {

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -12,6 +12,7 @@ from hushrec.budget.accountants import TableAccountant
 from hushrec.budget.gaussian import LEDGER_DELTA, Cohort, default_delta, own_delta, require_delta, run_mu
 from hushrec.budget.ledger import Ledger
 from hushrec.errors import Diverged, ParameterError, RemoteProtocolError, require
+from hushrec.models import find_model
 from hushrec.models.gaussian_process import Ratings
 from hushrec.models.predictor import Arrays, Predictor
 from hushrec.protocols.configured import ConfiguredProtocol, Fleet, LedgerStatement, PrivacyLevel, Spending
@@ -102,7 +103,9 @@ class Masked(ConfiguredProtocol):
         corrupt = NETWORK_CORRUPT if n_devices >= LARGE_COHORT else 0.0
         found = {**options, "survivors": NETWORK_SURVIVORS, "corrupt": corrupt, "reserve": NETWORK_RESERVE, **given}
         if "evaluation" in options and "evaluation" not in given:
-            found["evaluation"] = cls.from_options(found).readable_evaluation(n_devices)
+            own = {entry.name for entry in fields(cls)}  # without the options of the model
+            chosen = cls.from_options({name: value for name, value in found.items() if name in own})
+            found["evaluation"] = chosen.readable_evaluation(n_devices)
         return found
 
     def readable_evaluation(self, devices: int) -> float:
@@ -220,7 +223,12 @@ class Masked(ConfiguredProtocol):
         terms: MaskedTerms = spending.terms
         own = {} if self.own_epsilon is None else {"own_epsilon": self.own_epsilon}
         columns = spending.model.columns
-        whole = terms.priced.statement(n_unlisted=columns.n_unlisted, scale_is_guessed=columns.scale_is_guessed)
+        predicts = find_model(spending.model.name).predicts == "rating"
+        whole = terms.priced.statement(
+            n_unlisted=columns.n_unlisted,
+            scale_is_guessed=columns.scale_is_guessed,
+            levels_are_guessed=columns.levels_are_guessed and predicts,
+        )
         return whole | {"rounds": spending.rounds, "not_covered": [*whole["not_covered"], SEEDED]} | own
 
     @classmethod

@@ -32,6 +32,10 @@ GUESSED_SCALE = (
     "the smallest and the largest rating: the scale was guessed from them. Give the scale, on the command line as "
     "--scale MIN,MAX"
 )
+GUESSED_LEVELS = (
+    "whether all ratings are whole steps of the scale: the number of different ratings was taken from them. Give this "
+    "number, on the command line as --rating-levels"
+)
 
 Budget = Mapping[str, Any]  # the entry `budget` of a run's result, from `PricedPlan.statement`
 

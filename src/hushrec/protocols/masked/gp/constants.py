@@ -5,13 +5,15 @@ They were chosen on validation data of ML-100K and ML-1M. Ratings are on the sca
 
 from dataclasses import dataclass
 
+from hushrec.scale import HIGHEST, LOWEST
+
 
 @dataclass(frozen=True)
 class Constants:
     """The constants of model `gp`: initial values, weights in blocks, descriptions, limits, and the kernel."""
 
     centre: float = 3.5  # the predicted rating before the first round
-    noise: float = 0.8  # residual variance of a rating, given taste and item
+    noise: float = 0.8  # residual variance of a rating, given taste and item, if it has at least five levels
     taste_variance: float = 0.09  # initial variance of a person's taste for one item column
     level_variance: float = 0.25  # initial variance of a person's bias
     column_spread: float = 0.3  # root mean square of audience and factor columns; also multiplies log-popularity
@@ -30,3 +32,17 @@ class Constants:
 
 
 CONSTANTS = Constants()
+
+# The largest initial variance of what the taste columns together add to a rating of an average item. MovieLens and
+# Netflix have at most 0.15. Chosen on validation parts of generated ratings (experiments/masked_generated.py).
+LARGEST_TASTE = 0.4
+
+
+def residual_variance(levels: int) -> float:
+    """Return the variance of a rating, given taste and item, if a rating has this number of levels (at least two).
+
+    With fewer than five levels it grows in proportion to the distance between neighbouring levels: 0.8 for five levels
+    and more, 1.07 for four, 1.6 for three, and 3.2 for two. A rating of two levels is 1 or 5, and half of each has
+    variance 4. The rule was chosen on validation parts of generated ratings (experiments/masked_generated.py).
+    """
+    return CONSTANTS.noise * max(1.0, (HIGHEST - LOWEST) / (levels - 1))

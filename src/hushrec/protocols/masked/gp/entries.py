@@ -16,9 +16,9 @@ class EntryArrays(NamedTuple):
 
     In the shapes, L is the length of a person's taste, K the number of taste directions in the factor block, n_columns
     the number of taste columns, and n_audience the length of a row of the audience block. A description is the vector
-    of `blocks.describe`: one number per taste column, and one for the length of the profile. `shape` has five
+    of `blocks.describe`: one number per taste column, and one for the length of the profile. `shape` has six
     constants: `profile_spread`, `profile_offset` and `usual_log_profile` for `blocks.describe`, `audience_limit` for
-    `blocks.audience_scores`, and `factor_limit` for `blocks.factor_scores`.
+    `blocks.audience_scores`, `factor_limit` for `blocks.factor_scores`, and the offset for `blocks.level_of`.
     """
 
     offsets: FloatArray  # predicted rating of each item for an average taste, (n_items,)
@@ -30,7 +30,7 @@ class EntryArrays(NamedTuple):
     description_centre: FloatArray  # mean of the descriptions, (n_columns + 1,)
     description_map: FloatArray  # M whitens descriptions: Mᵀ(description − mean), (n_columns + 1, n_audience)
     taste_columns: FloatArray  # public item columns that a person may like or dislike, (n_items, n_columns)
-    shape: FloatArray  # (5,)
+    shape: FloatArray  # (6,)
 
 
 @njit(cache=True, nogil=True)
@@ -72,6 +72,6 @@ def gp_entries(items, values, held_items, held_values, table, clips):  # type: i
         if clips[PRIOR]:
             found[PRIOR] = blocks.prior_entries(mean, covariance)
         if clips[EVALUATION]:
-            level, unseen = blocks.level_of(residuals), held_values - table.offsets[held_items]
+            level, unseen = blocks.level_of(residuals, table.shape[5]), held_values - table.offsets[held_items]
             found[EVALUATION] = blocks.evaluation_entries(table.rows[held_items], unseen, mean, level)
     return found

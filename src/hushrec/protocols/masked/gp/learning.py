@@ -9,7 +9,7 @@ from hushrec.models.gaussian_process import GaussianProcessPredictor, Ratings, l
 from hushrec.models.gp import ItemTable
 from hushrec.models.predictor import Arrays
 from hushrec.protocols.masked.evaluation import Held
-from hushrec.protocols.masked.gp.constants import CONSTANTS
+from hushrec.protocols.masked.gp.constants import CONSTANTS, residual_variance
 from hushrec.protocols.masked.gp.entries import EntryArrays, gp_entries
 from hushrec.protocols.masked.gp.fleet_size import fleet_sentence
 from hushrec.protocols.masked.gp.plan import choose_plan, knows_attributes, taste_length
@@ -33,6 +33,11 @@ class GpLearning(Learning):
         " not by the predicted rating alone."
     )
 
+    @property
+    def _noise(self) -> float:
+        """The variance of a rating, given taste and item."""
+        return residual_variance(self.columns.rating_levels)
+
     def choose_plan(self, devices: int, mu: float) -> Plan:
         return choose_plan(devices, self.columns.n_items, self.columns.taste.shape[1], mu)
 
@@ -51,6 +56,7 @@ class GpLearning(Learning):
             CONSTANTS.usual_log_profile,
             CONSTANTS.audience_limit,
             CONSTANTS.factor_limit,
+            self._noise / CONSTANTS.level_variance,
         )
         own = {name: value for name, value in vars(table).items() if name in EntryArrays._fields}
         more = {"precisions": 1 / table.variances, "taste_columns": self.columns.taste, "shape": np.array(shape)}
@@ -89,7 +95,7 @@ class GpLearning(Learning):
 
     def with_new_items(self, published: Arrays) -> Arrays:
         has_more = self.columns.n_items > len(published["offsets"])
-        return with_new_items(published, self.columns.taste) if has_more else published
+        return with_new_items(published, self.columns.taste, self._noise) if has_more else published
 
     def rank(self, published: Arrays, predictions: FloatArray) -> FloatArray:
         return list_scores(predictions, published["log_counts"], published["offsets"])
@@ -99,14 +105,14 @@ class GpLearning(Learning):
         return fleet_sentence(priced.epsilon, n_devices, knows_attributes=knows_attributes(priced.plan))
 
 
-def with_new_items(published: Arrays, taste: FloatArray) -> Arrays:
+def with_new_items(published: Arrays, taste: FloatArray, noise: float = CONSTANTS.noise) -> Arrays:
     """Return the arrays of the public table with rows for items that joined the catalogue after the run began.
 
     A weighted ridge regression predicts the offset, row and log-popularity of an item from its `taste` columns, the
     public attributes that a person may like or dislike. It is fitted to the known items, which come first, with weight
     n_j/(n_j + 20) for an item with n_j ratings and a ridge of 1. A new item gets the predictions. Its entry of
-    `variances` is the variance of a rating plus the weighted mean squared error of the regression for the offsets of
-    known items. All of this is computed from public numbers.
+    `variances` is `noise`, the variance of a rating, plus the weighted mean squared error of the regression for the
+    offsets of known items. All of this is computed from public numbers.
     """
     offsets, rows, log_counts = (np.asarray(published[name]) for name in ("offsets", "rows", "log_counts"))
     known, new = len(offsets), len(taste) - len(offsets)
@@ -124,7 +130,7 @@ def with_new_items(published: Arrays, taste: FloatArray) -> Arrays:
         "offsets": guessed[:, 0],
         "log_counts": guessed[:, 1],
         "rows": guessed[:, 2:],
-        "variances": np.full(new, CONSTANTS.noise + doubt),
+        "variances": np.full(new, noise + doubt),
         "weights": np.zeros(new),
         "factor_weights": np.zeros(new),
     }

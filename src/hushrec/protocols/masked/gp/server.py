@@ -4,10 +4,11 @@ The rating of item j by person i with taste u is modelled as
 
     r_ij = centre + b_j + x_jᵀu + N(0, noise + Var b_j),     u ~ N(m, S).
 
-`centre` and `noise`, the variance of a rating given taste and item, are public constants (`CONSTANTS`). b_j is the
-estimated effect of the item, and Var b_j the variance of its error. The mean m and the covariance S of tastes are
-learned, too. The vector x_j has, in this order: factors, audience, quality, attributes, log-popularity, and 1.
-Quality is the effect b_j, centred. Its entry in u says how far a person agrees with the average about items.
+`centre` is a public constant. `noise`, the variance of a rating given taste and item, follows from the number of levels
+of the rating scale (`residual_variance`). b_j is the estimated effect of the item, and Var b_j the variance of its
+error. The mean m and the covariance S of tastes are learned, too. The vector x_j has, in this order: factors, audience,
+quality, attributes, log-popularity, and 1. Quality is the effect b_j, centred. Its entry in u says how far a person
+agrees with the average about items.
 
 Devices compute with d instead of u, where u = m + Rd and R is the Cholesky factor of S = RRᵀ. The prior of d is
 N(0, I). So the public table has rows Rᵀx_j and offsets centre + b_j + x_jᵀm.
@@ -23,7 +24,7 @@ from hushrec.models import gp
 from hushrec.models.linear import multiply
 from hushrec.protocols.masked.encoding import DecodedSum
 from hushrec.protocols.masked.gp import surprise as sum_surprise
-from hushrec.protocols.masked.gp.constants import CONSTANTS
+from hushrec.protocols.masked.gp.constants import CONSTANTS, LARGEST_TASTE, residual_variance
 from hushrec.protocols.masked.gp.table import PublicTable
 from hushrec.protocols.masked.learning import Learner
 from hushrec.protocols.masked.plan import AUDIENCE, BIAS, COUNTS, FACTORS, MOMENTS, PRIOR, curvature_of
@@ -83,6 +84,7 @@ class GpLearner(Learner[Learned]):
         items, taste = self.item_columns.n_items, self.item_columns.taste
         length = taste.shape[1] + 3
         variances = np.full(length, CONSTANTS.taste_variance)
+        variances[1:-2] = initial_variance(taste)
         variances[-1] = CONSTANTS.level_variance
         one, none = np.ones((items, 1)), np.zeros((items, 1))
         return Learned(
@@ -100,6 +102,11 @@ class GpLearner(Learner[Learned]):
             description_map=np.zeros((taste.shape[1] + 1, 0)),
         )
 
+    @property
+    def noise(self) -> float:
+        """The variance of a rating, given taste and item."""
+        return residual_variance(self.item_columns.rating_levels)
+
     def table(self) -> PublicTable:
         learned = self.learned
         rows = multiply(np.ascontiguousarray(learned.columns), learned.root)
@@ -108,10 +115,10 @@ class GpLearner(Learner[Learned]):
         return PublicTable(
             offsets=CONSTANTS.centre + learned.effects + learned.columns @ learned.mean,
             rows=rows,
-            variances=CONSTANTS.noise + learned.effect_variances,
+            variances=self.noise + learned.effect_variances,
             weights=self.item_weights(BIAS),
             factor_weights=self.item_weights(FACTORS),
-            directions=best_known_directions(spread, CONSTANTS.noise, count) if count else np.zeros((len(spread), 0)),
+            directions=best_known_directions(spread, self.noise, count) if count else np.zeros((len(spread), 0)),
             description_centre=learned.description_centre,
             description_map=learned.description_map,
             log_counts=learned.log_counts,
@@ -202,7 +209,7 @@ class GpLearner(Learner[Learned]):
             learned,
             learned.effects + noisy.sums[:, 0] / ratings,
             (noisy.deviations / ratings) ** 2,
-            CONSTANTS.noise * squared / (learned.counts * weight**2),
+            self.noise * squared / (learned.counts * weight**2),
         )
 
     def _with_estimate(
@@ -249,7 +256,7 @@ class GpLearner(Learner[Learned]):
             left[own] = gp.held_out_residuals(rows, residuals, *taste)
         counts = np.bincount(public.items, minlength=len(table.offsets))
         sums = np.bincount(public.items, left, minlength=len(table.offsets))
-        return self.learned.effects + sums / np.maximum(counts, 1), CONSTANTS.noise / np.maximum(counts, TINY)
+        return self.learned.effects + sums / np.maximum(counts, 1), self.noise / np.maximum(counts, TINY)
 
     def _learn_audience(self, learned: Learned, noisy: ItemSum) -> Learned:
         """Return `learned` with the audience of each item, the mean description of its raters, as new item columns.
@@ -276,7 +283,7 @@ class GpLearner(Learner[Learned]):
         found = noisy.sums @ inverse / learned.counts[:, None]
         private = (noisy.deviations / learned.counts) ** 2
         private_shape = inverse @ inverse
-        sampling_shape = CONSTANTS.noise * inverse @ noisy.squared_weight @ inverse
+        sampling_shape = self.noise * inverse @ noisy.squared_weight @ inverse
         noise = RowNoise(private, private_shape[:-1, :-1], 1 / learned.counts, sampling_shape[:-1, :-1])
         factors = column_posterior(found[:, :-1], noise, learned.prior_columns)
         scale = CONSTANTS.column_spread / np.maximum(_sizes(factors, learned.counts), SMALLEST_SIZE)
@@ -316,6 +323,17 @@ class GpLearner(Learner[Learned]):
         shift, growth = prior_step(averages[:length] / 2, moments, deviation, CONSTANTS.over_relaxation)
         covariance = root @ growth @ root.T
         return replace(learned, mean=learned.mean + root @ shift, covariance=(covariance + covariance.T) / 2)
+
+
+def initial_variance(taste: FloatArray) -> float:
+    """Return the variance, before the first round, of a person's taste for each of the taste columns.
+
+    With t_j for the row of item j of `taste`, it is `taste_variance` or, if this is smaller, `LARGEST_TASTE` divided by
+    the mean of ‖t_j‖². Without this bound, what the columns together add to the variance of a rating would grow with
+    their number, and devices would follow single ratings.
+    """
+    size = float(np.mean(np.sum(taste**2, axis=1)))
+    return min(CONSTANTS.taste_variance, LARGEST_TASTE / max(size, TINY))
 
 
 def _sizes(columns: FloatArray, counts: FloatArray) -> FloatArray:

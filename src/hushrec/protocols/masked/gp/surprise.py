@@ -23,7 +23,6 @@ import numpy as np
 
 from hushrec.arrays import FloatArray
 from hushrec.protocols.masked.encoding import DecodedSum
-from hushrec.protocols.masked.gp.constants import CONSTANTS
 from hushrec.protocols.masked.plan import AUDIENCE, BIAS, COUNTS, FACTORS
 from hushrec.protocols.masked.sums import TINY, deviation_of
 
@@ -74,7 +73,7 @@ def _block_surprise(learner: "GpLearner", name: str, sums: Mapping[str, DecodedS
     variances: FloatArray | float = AUDIENCE_VARIANCE if name == AUDIENCE else LOADING_VARIANCE  # τ_j²
     if name == BIAS:
         variances = learned.effect_variances if len(learned.estimates) else EFFECT_VARIANCE
-    rating_variance = AUDIENCE_VARIANCE if name == AUDIENCE else CONSTANTS.noise  # v
+    rating_variance = AUDIENCE_VARIANCE if name == AUDIENCE else learner.noise  # v
     width = noisy.size // len(counts) / len(rows.mean_weight)  # an audience block has one weight for all columns
     signal = width * float(np.sum((counts * weights) ** 2 * variances)) * float(np.sum(rows.mean_weight**2))
     sampling = width * rating_variance * float(np.sum(counts * weights**2)) * float(np.trace(rows.squared_weight))
