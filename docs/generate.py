@@ -413,7 +413,7 @@ def write_one_class() -> None:
 
 
 def write_ratings() -> None:
-    """Write the tables of model `gp` into docs/masked-accuracy.md and docs/evaluate.md."""
+    """Write the tables of the rules of `gp` and `audience` into the pages of `rating_tables.PAGES`."""
     import rating_tables  # beside this file
 
     for name, tables in rating_tables.PAGES.items():

@@ -307,6 +307,17 @@ def levels_table(records: Path) -> str:
     return markdown(rows)
 
 
+def catalogues_table(records: Path) -> str:
+    """Return the validation AUC of both plans of model `audience` on long catalogues, by devices · μ per item."""
+    cells = json.loads((records / "masked-generated.json").read_text("utf-8"))["long catalogues"]
+    names = list(next(iter(cells.values())))
+    rows = [["set; ε", *names]]
+    for key, cell in sorted(cells.items(), key=lambda entry: entry[1][names[0]]):
+        set_name, _, epsilon = key.rpartition(", epsilon ")
+        rows.append([f"{set_name}; {epsilon}", *(f"{cell[name]:.3f}" for name in names)])
+    return markdown(rows)
+
+
 def columns_table(records: Path) -> str:
     """Return the validation RMSE with many item columns, by the bound on their variance; means over generated sets.
 
@@ -391,4 +402,8 @@ TABLES = {
     "constants": constants_table,
     "tried": tried_table,
 }
-PAGES = {"masked-accuracy.md": TABLES, "evaluate.md": {"deviations": deviations_table}}
+PAGES = {
+    "masked-accuracy.md": TABLES,
+    "evaluate.md": {"deviations": deviations_table},
+    "one-class-and-fm.md": {"long catalogues": catalogues_table},
+}

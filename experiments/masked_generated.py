@@ -10,6 +10,7 @@ data, never on a test part. Parts:
   that people's tastes depend on, or do not.
 - deviations: `USUAL_SCATTER`, the weight of the model's own variances in the deviation of a prediction; by the mean of
   −log density, and the share of ratings within one deviation. inf leaves the variances as they are.
+- long catalogues: `LONG_CATALOGUE`, the devices · μ per item below which model `audience` counts only; by AUC.
 
 The result is kept as experiments/records/masked-generated.json, part by part.
 """
@@ -25,12 +26,15 @@ from unittest.mock import patch
 
 import numpy as np
 import polars as pl
-from changed import Case, constant, nothing, setting
+from changed import Case, constant, nothing, setting, train_all_rounds
 
 import hushrec
 from hushrec.arrays import FloatArray, IntArray
+from hushrec.budget.gaussian import run_mu
 from hushrec.models import gp
+from hushrec.protocols.masked.audience import plan as audience_plan
 from hushrec.protocols.masked.gp import server
+from hushrec.simulation.settings import Settings
 
 RECORD = Path(__file__).parent / "records" / "masked-generated.json"
 EPSILONS, SPLITS = (1.0, 8.0, math.inf), 2
@@ -62,6 +66,9 @@ SCATTERED = {  # factor of opinions, their noise, the middle of the scale, and t
     "0 to 100, mostly 70 to 82": (2.0, 0.6, 76.0, "0,100"),
 }
 SCATTER_MEANS = (12, 40)  # mean number of ratings of a person
+PLANS = {"counts only": math.inf, "audiences": 0.0}  # LONG_CATALOGUE with which every run has this plan
+CATALOGUES = ((300, 500, 20), (300, 2000, 20), (300, 5000, 20), (1000, 2000, 15), (1000, 5000, 30))
+FADING_EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
 
 
 def draw_pairs(rng: np.random.Generator, people: int, items: int, mean: float) -> tuple[IntArray, IntArray]:
@@ -201,7 +208,53 @@ def compare_deviations() -> dict[str, Any]:
     return found
 
 
-PARTS = {"levels": compare_levels, "columns": compare_columns, "deviations": compare_deviations}
+def draw_choices(people: int, items: int, mean: int, *, with_kinds: bool) -> Any:
+    """Return a one-class set: people choose by popularity, and three times as often among the items of their kind.
+
+    There are six kinds of items and of people. `with_kinds`: the kind of an item is public.
+    """
+    rng = np.random.default_rng(9)
+    popularity = rng.permutation(1 / np.arange(1, items + 1) ** 0.8)
+    kinds, own = rng.integers(6, size=items), rng.integers(6, size=people)
+    lengths = np.clip(rng.lognormal(math.log(mean) - 0.25, 0.7, people), 3, 0.5 * items).astype(int)
+    chosen = []
+    for kind, length in zip(own, lengths, strict=True):
+        chance = popularity * np.where(kinds == kind, 3.0, 1.0)
+        chosen.append(rng.choice(items, length, replace=False, p=chance / chance.sum()))
+    table = pl.DataFrame({"user": np.repeat(np.arange(people), lengths), "item": np.concatenate(chosen)})
+    known = {"id": [str(item) for item in range(items)]} | ({"kind": [f"k{k}" for k in kinds]} if with_kinds else {})
+    return hushrec.data.load(table, items=pl.DataFrame(known))
+
+
+def compare_catalogues() -> dict[str, Any]:
+    """Both plans of long catalogues at small budgets, beside the most popular items by exact counts."""
+    found: dict[str, Any] = {}
+    for (people, items, mean), with_kinds in itertools.product(CATALOGUES, (False, True)):
+        ratings = draw_choices(people, items, mean, with_kinds=with_kinds)
+        for epsilon in FADING_EPSILONS:
+            row = {"devices · μ per item": round(people * run_mu(epsilon, 1e-6) / items, 4)}
+            for name, threshold in PLANS.items():
+                with patch.object(audience_plan, "LONG_CATALOGUE", threshold):
+                    row[name] = round(float(np.mean([area(ratings, epsilon, split) for split in range(SPLITS)])), 4)
+            known = "with" if with_kinds else "without"
+            found[f"{people} people, {items} items, {known} kinds, epsilon {epsilon:g}"] = row
+            print(people, items, known, epsilon, row, flush=True)
+    return found
+
+
+def area(ratings: Any, epsilon: float, split: int) -> float:
+    """Return the AUC of model `audience` on one validation part."""
+    settings = Settings(model="audience", epsilon=epsilon, split_seed=split, seed=split)
+    task = settings.make_task(ratings).validation(split)
+    return float(task.metrics(train_all_rounds(task, settings).predictor())["auc"])
+
+
+PARTS = {
+    "levels": compare_levels,
+    "columns": compare_columns,
+    "deviations": compare_deviations,
+    "long catalogues": compare_catalogues,
+}
 
 
 def main() -> None:
