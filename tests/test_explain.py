@@ -1,19 +1,26 @@
 """Why an item is recommended: `likeness`, `Result.explain` and `recommend --why`."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 from command import run
 
-from hushrec.data import Ratings, Scale
+from hushrec.data import Ratings, Scale, load
 from hushrec.data.synthetic import synthetic, synthetic_truth
+from hushrec.engines.reference import ReferenceEngine
 from hushrec.errors import ParameterError
+from hushrec.models.gaussian_process import GaussianProcess
+from hushrec.models.item_columns import item_columns
 from hushrec.models.mf import MatrixFactorization
 from hushrec.models.predictor import VectorPredictor, likeness_between
+from hushrec.protocols.masked.protocol import Masked
 from hushrec.simulation.results import Result
 from hushrec.simulation.results import load as load_run
 from hushrec.simulation.training import train
+from hushrec.simulation.training_problem import make_problem
 
 
 def test_likeness_by_hand() -> None:
@@ -82,6 +89,58 @@ def test_the_command_says_why(result: Result, tmp_path: Path) -> None:
     assert f"{reasons[0].title}: {reasons[0].rating:g}" in shown.out
     assert '"reasons"' in run("recommend", tmp_path / "run", "--user", "1", "--why", "--json").out
     assert '"reasons"' not in run("recommend", tmp_path / "run", "--user", "1", "--json").out
+
+
+@pytest.mark.parametrize("model", ["gp", "audience"])
+def test_a_run_that_knows_nothing_of_the_items_gives_no_reasons(model: str, tmp_path: Path) -> None:
+    """Ids alone and a small run: similarity would be that of popularity and quality, 1 or −1, and means nothing."""
+    ratings = synthetic()
+    items = [f"i{item}" for item in ratings.items] if model == "gp" else ratings.items * 40  # or a long catalogue
+    table = pl.DataFrame({"user": ratings.users, "item": items, "rating": ratings.values})
+    known = pl.DataFrame({"id": list(map(str, range(400 * 40)))})
+    data = load(table, items=None if model == "gp" else known).rows(np.arange(3000))
+    result = train(data, model=model, epsilon=0.5)
+    assert not result.compares_items
+    first = result.recommend(data.user_ids[0], 1)[0].item
+    assert result.explain(data.user_ids[0], first) == []
+    result.save(tmp_path / "run")
+    shown = run("recommend", tmp_path / "run", "--user", data.user_ids[0], "-n", 1, "--why", "--as-measured")
+    assert "There are no reasons" in shown.err
+    assert "similar to" not in shown.out
+    assert (
+        '"reasons": []'
+        in run(
+            "recommend", tmp_path / "run", "--user", data.user_ids[0], "-n", 1, "--why", "--as-measured", "--json"
+        ).out
+    )
+
+
+@pytest.mark.parametrize("titles", [None, ["Alien", "Aliens", "Heat", "Alien 3"]])
+def test_a_device_says_whether_it_can_compare_items(titles: list[str] | None) -> None:
+    """As a simulated run does: without titles and attributes it has no reasons."""
+    users = np.repeat(np.arange(12), 3)
+    items = np.concatenate([np.delete(np.arange(4), user % 4) for user in range(12)])
+    problem = make_problem(
+        users, items, np.full(36, 4.0), n_users=12, n_items=4, model=GaussianProcess(item_columns(4, titles, None)),
+        protocols=[Masked(8.0)], seed=3,
+    )  # fmt: skip
+    engine = ReferenceEngine(problem)
+    for _ in range(problem.terms.max_rounds):
+        engine.run_round()
+    public, client = engine.server.side.public, engine.clients[0]
+    assert client.compares_items(public) == (titles is not None)
+    if titles is None:
+        assert [len(found) for found in client.reasons(public, np.arange(4), 2)] == [0] * 4
+
+
+def test_attributes_titles_and_learned_columns_give_reasons() -> None:
+    """Each of the three is enough to compare items."""
+    ratings = synthetic()
+    changes = [{"attributes": None}, {"titles": None}, {"titles": None, "attributes": None}]
+    found = [train(replace(ratings, catalogue=None, **change), epsilon=1).compares_items for change in changes]
+    assert found == [True, True, False]
+    bare = replace(ratings, catalogue=None, titles=None, attributes=None)
+    assert train(bare, epsilon=np.inf).compares_items
 
 
 def test_equal_ratings_are_all_liked_whatever_the_scale() -> None:

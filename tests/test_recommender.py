@@ -26,11 +26,12 @@ from hushrec.simulation.settings import COMMON, ModelSettings, declared_options
 SMALL = "synthetic:users=60,items=40,ratings=1400,seed=1"
 PUBLIC = ["Comparison", "Device", "HushrecError", "Recommender", "__version__", "compare", "data", "grid", "train"]
 METHODS = {
-    "budget", "explain", "explain_for", "fit", "get_params", "item_ids", "load", "measure", "metrics", "predict",
-    "recommend", "recommend_for", "record", "save", "scale", "score", "set_params", "similar_items", "user_ids",
+    "budget", "compares_items", "explain", "explain_for", "fit", "get_params", "item_ids", "load", "measure", "metrics",
+    "predict", "recommend", "recommend_for", "record", "save", "scale", "score", "set_params", "similar_items",
+    "user_ids",
 }  # fmt: skip
 OF_A_DEVICE = {
-    "add_rating", "add_ratings", "asks", "budget", "budgets", "catalogue", "choose", "close",
+    "add_rating", "add_ratings", "asks", "budget", "budgets", "catalogue", "choose", "close", "compares_items",
     "create", "drop_out", "erase", "follow", "forget", "has_joined", "has_learned", "join", "leave",
     "list_order", "look_at", "look_next", "offer", "predict", "public_table", "raise_budget", "ratings", "reasons",
     "recommend", "remove_rating", "rotate_key", "search", "sent", "server", "status", "step",

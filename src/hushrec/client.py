@@ -215,6 +215,11 @@ class Client:
             return [np.empty(0, dtype=np.int64) for _ in items]
         return [liked[most_similar(row, count)] for row in alike]
 
+    def compares_items(self, public: Arrays) -> bool:
+        """Return whether this device can tell which items are similar, and so give `reasons`."""
+        nothing = np.empty(0, dtype=np.int64)
+        return self.side.likeness(self._private, public, nothing, nothing) is not None
+
     def recommend(self, scores: FloatArray, count: int) -> IntArray:
         """Return the positions of the `count` best unrated items, the best first; fewer if fewer items are unrated."""
         n_items = self.side.n_items(self._state)

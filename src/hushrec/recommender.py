@@ -151,7 +151,10 @@ class Recommender:
         return self._out(_recommended(self._fitted.recommend_to(_by_id(profile), n)))
 
     def similar_items(self, item: str | int, n: int = 10) -> Frame:
-        """Return the `n` items most similar to an item, as columns item, title and likeness (−1 to 1)."""
+        """Return the `n` items most similar to an item, as columns item, title and likeness (−1 to 1).
+
+        The likeness means nothing if the run knows too little of the items (`compares_items`).
+        """
         found = self._fitted.similar_items(item, n)
         kinds = {"item": pl.String, "title": pl.String, "likeness": pl.Float64}
         return self._out(pl.DataFrame(found, schema=kinds, orient="row"))
@@ -162,6 +165,8 @@ class Recommender:
         A liked item is rated at or above the user's own mean. For a model that ranks, it is rated at or above the
         setting `at_least`; without that setting, every rated item is liked. The columns are item, title, rating and
         likeness, which is above 0. These items are reasons that a person can check, not a derivation of the prediction.
+        There are none if the run knows no attributes or titles of the items and has learned no columns of its own
+        (`compares_items`): all it knows of an item then is how popular and how good it is.
         """
         return self._out(_reasons(self._fitted.explain(user, item, n)))
 
@@ -245,6 +250,11 @@ class Recommender:
     def user_ids(self) -> list[str]:
         """The ids of all users in the training data, as text."""
         return self._fitted.user_ids
+
+    @property
+    def compares_items(self) -> bool:
+        """Whether the run knows enough of the items to give reasons: attributes, titles or learned columns."""
+        return self._fitted.compares_items
 
     @property
     def scale(self) -> Scale:

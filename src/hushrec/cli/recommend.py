@@ -43,12 +43,14 @@ def recommend(
     """Recommend items that one person has not rated, from a finished run.
 
     A predicted rating is shown with ± its standard deviation, if the model estimates it: about two thirds of a person's
-    own ratings are that close to the predicted ones.
+    own ratings are that close to the predicted ones. A run without attributes and titles of the items may know too
+    little of them to say with --why which are similar.
 
     If the run held out test ratings, the first `recommend` trains it again on all ratings, and keeps the result in the
     folder. A run of `train --final` has been trained on all ratings already.
     """
     from hushrec.data.own import read_own_profile
+    from hushrec.models.lists import NO_REASONS
     from hushrec.recommender import Recommender
 
     if (user is None) == (user_ratings is None):
@@ -67,13 +69,17 @@ def recommend(
         return items, [recommender.explain(user, item["item"]).to_dicts() if why else [] for item in items]
 
     items, reasons = ask(measured)  # an invalid argument is refused here, before training again
+    used = measured
     if not as_measured:
-        items, reasons = ask(Recommender.load(folder, refit=True, remark=say))
+        used = Recommender.load(folder, refit=True, remark=say)
+        items, reasons = ask(used)
+    if why and not used.compares_items:
+        say(NO_REASONS)
     if as_json:
         shown = [{**item, "reasons": found} if why else item for item, found in zip(items, reasons, strict=True)]
         print_json({"user": user, "items": shown})
         return
-    _print_items(items, reasons, why=why)
+    _print_items(items, reasons, why=why and used.compares_items)
 
 
 def _print_items(items: list[Row], reasons: list[list[Row]], *, why: bool) -> None:

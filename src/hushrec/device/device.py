@@ -400,7 +400,7 @@ class Device:
         """Return for each of `items` a list of ids: up to `count` liked items that are similar, the most similar first.
 
         An item is liked if the person rated it at or above their own mean. The lists are empty until this device has a
-        public table from which it can predict.
+        public table from which it can predict, and if it cannot compare items (`compares_items`).
         """
         with self._lock:
             if not self.has_learned:
@@ -408,6 +408,13 @@ class Device:
             positions = np.array([self.catalogue.position_of(item) for item in items], dtype=np.int64)
             found = self._session.client().reasons(self._session.predictions.public(), positions, count)
             return [[self._store.item_at(int(place))[0] for place in places] for places in found]
+
+    @property
+    def compares_items(self) -> bool:
+        """Whether this device can tell which items are similar; False if the run knows too little of the items."""
+        with self._lock:
+            client, predictions = self._session.client(), self._session.predictions
+            return self.has_learned and client.compares_items(predictions.public())
 
     @property
     def has_learned(self) -> bool:

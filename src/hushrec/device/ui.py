@@ -22,6 +22,7 @@ from hushrec.device.participation import Participation
 from hushrec.errors import HushrecError
 from hushrec.json_values import to_json
 from hushrec.messages import Offer
+from hushrec.models.lists import NO_REASONS
 from hushrec.offers import expectation, protocol_of
 from hushrec.pages import HEADERS, add_page
 from hushrec.protocols import find_protocol
@@ -130,7 +131,10 @@ class Page:
         return {"items": sorted(items, key=lambda entry: str(entry["title"]))}
 
     def recommendations(self) -> dict[str, Any]:
-        """Return the recommended items, each with the most similar items among those that the person likes."""
+        """Return the recommended items, each with the most similar items among those that the person likes.
+
+        `no_reasons` is a sentence if this device cannot compare items, and None otherwise.
+        """
         suggestions, rated, catalogue = self.device.recommend(SHOWN), self.device.ratings(), self.device.catalogue
         reasons = self.device.reasons([suggestion.item for suggestion in suggestions], MOST_REASONS)
         items = [
@@ -138,7 +142,8 @@ class Page:
             | {"reasons": [{"title": catalogue.title_of(item), "rating": rated[item]} for item in similar]}
             for suggestion, similar in zip(suggestions, reasons, strict=True)
         ]
-        return {"items": items, "order": self.device.list_order}
+        no_reasons = None if self.device.compares_items else NO_REASONS
+        return {"items": items, "order": self.device.list_order, "no_reasons": no_reasons}
 
     def rate(self, rating: Rating) -> dict[str, Any]:
         """Store or remove a rating; return the earlier value, so that the page can undo the change."""

@@ -48,6 +48,11 @@ class AudiencePredictor(Predictor):
         in_threads(_score_people, len(people), *arguments, per_task=PEOPLE_PER_TASK)
         return found
 
+    @property
+    def compares_items(self) -> bool:
+        """Whether items have audiences or attributes; they have neither if the run learned counts only."""
+        return len(self.table.places) > 0
+
     def likeness(self, item: int) -> FloatArray:
         """Return the similarity k of `models.audience` between `item` and every item, `(n_items,)`, from 0 to 1.
 

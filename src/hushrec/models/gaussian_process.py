@@ -21,6 +21,7 @@ from hushrec.models.titles import TitleRows
 from hushrec.scale import HIGHEST, LOWEST
 
 PEOPLE_PER_TASK = 32
+PLAIN_COLUMNS = 3  # item columns that every run has: quality, log-popularity and 1
 LIST_QUALITY, LIST_TASTE = 0.5, 1.5  # the weights q and t of `list_scores`
 
 
@@ -84,6 +85,14 @@ class GaussianProcessPredictor(Predictor):
 
         in_threads(predict, len(users))
         return found
+
+    @property
+    def compares_items(self) -> bool:
+        """Whether item rows have more than `PLAIN_COLUMNS`, or predictions use titles, as they do after the last round.
+
+        The plain columns say how popular and how good an item is, and nothing of what it is like.
+        """
+        return self.table.rows.shape[1] > PLAIN_COLUMNS or bool(self.table.title_starts[-1] > 0)
 
     def likeness(self, item: int) -> FloatArray:
         return np.asarray(self.likeness_between(np.array([item]), np.arange(len(self.table.offsets)))[0])

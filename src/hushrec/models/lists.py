@@ -4,6 +4,10 @@ import numpy as np
 
 from hushrec.arrays import BoolArray, FloatArray, IntArray
 
+NO_REASONS = (
+    "There are no reasons: the run knows only how popular and how good each item is, and not which items are similar."
+    " An items file with attributes or titles would tell."
+)
 _ROUNDING = 1e-9  # the mean of equal ratings may differ from them by rounding
 
 

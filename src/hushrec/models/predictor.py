@@ -37,6 +37,11 @@ class Predictor(Protocol):
     def scores(self, users: IntArray) -> FloatArray:
         """Return the scores by which recommendation lists are sorted, `(len(users), n_items)`; larger is better."""
 
+    @property
+    def compares_items(self) -> bool:
+        """Whether the model knows enough of the items to compare them; if not, `likeness` means nothing."""
+        return True
+
     def likeness(self, item: int) -> FloatArray:
         """Return the similarity of every item to `item`, `(n_items,)`, from −1 to 1, for explanations."""
 

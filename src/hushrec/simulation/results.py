@@ -170,7 +170,7 @@ class Result:
 
         A user likes an item if its rating is at or above the user's own mean. For a model that ranks, the rating must
         be at or above the setting `at_least`; without this setting, every rated item counts as liked. Items without a
-        positive similarity are left out.
+        positive similarity are left out. There are no reasons if the model cannot compare items (`compares_items`).
         """
         return self._reasons(item, *self._profile(_index_of(user, self.user_ids, "user")), n, valued=True)
 
@@ -178,8 +178,16 @@ class Result:
         """Return up to `n` liked items of a profile that are most similar to the given item, as `explain` does."""
         return self._reasons(item, *self._read_profile(profile), n, valued=isinstance(profile, Mapping))
 
+    @property
+    def compares_items(self) -> bool:
+        """Whether the model can tell which items are similar; if not, there are no reasons."""
+        return self.predictor.compares_items
+
     def similar_items(self, item: str | int, n: int = 10) -> list[tuple[str, str | None, float]]:
-        """Return id, title and similarity of the `n` items most similar to the given item, in descending order."""
+        """Return id, title and similarity of the `n` items most similar to the given item, in descending order.
+
+        If the model cannot compare items (`compares_items`), the similarity means nothing.
+        """
         n = _checked_count(n)
         place = _index_of(item, self.item_ids, "item")
         alike = self.predictor.likeness(place)
@@ -192,9 +200,12 @@ class Result:
         `Reason.rating` is None unless `valued`.
         """
         n = _checked_count(n)
+        place = _index_of(item, self.item_ids, "item")
+        if not self.compares_items:
+            return []
         liked = are_liked(values) if self.predicts_ratings else values >= self._lowest_used
         rated, shown = rated[liked], self.scale.from_unit(values[liked])
-        alike = self.predictor.likeness(_index_of(item, self.item_ids, "item"))[rated]
+        alike = self.predictor.likeness(place)[rated]
         return [
             Reason(
                 item=self.item_ids[rated[place]],

@@ -323,14 +323,14 @@ async function showRecommendations() {
   const ready = state.can_recommend && state.n_known > 0;
   const wait = state.can_recommend ? "Rate a few items that you know, and recommendations appear at once." : "Recommendations appear after the server’s first round.";
   say("#nothing-yet", ready ? "" : wait);
-  const found = ready ? await ask("recommendations") : { items: [], order: null };
+  const found = ready ? await ask("recommendations") : { items: [], order: null, no_reasons: null };
   const best = found.items;
-  say("#list-order", best.length ? found.order ?? "" : "");
-  fill("#recommendations", ...best.map(recommendation));
+  say("#list-order", best.length ? [found.order, found.no_reasons].filter(Boolean).join(" ") : "");
+  fill("#recommendations", ...best.map((item) => recommendation(item, !found.no_reasons)));
   known = ready ? new Set(best.map((item) => item.item)) : null;
 }
 
-function recommendation(item) {
+function recommendation(item, hasReasons) {
   const name = make("span", { className: "title" }, title(item.title));
   if (known && !known.has(item.item)) name.append(make("span", { className: "new" }, "new"));
   const reasons = item.reasons.flatMap((reason, n) => [n ? "; " : "Similar to ", title(reason.title), `, which you rated ${reason.rating}`]);
@@ -338,7 +338,7 @@ function recommendation(item) {
   const score = make("span", { className: "score number" }, `${item.predicted.toFixed(1)} ★`);
   score.setAttribute("aria-label", `predicted ${item.predicted.toFixed(1)}`);
   score.setAttribute("role", "img");
-  return make("li", {}, name, score, why);
+  return make("li", {}, name, score, ...(hasReasons ? [why] : []));
 }
 
 // The budget ----------------------------------------------------------------------------------------------------------

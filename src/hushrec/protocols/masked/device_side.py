@@ -190,8 +190,9 @@ class MaskedDevice(DeviceSide):
         items = np.arange(self._predicting.columns.n_items)
         return self._predictor(private, public).predict(np.zeros_like(items), items)
 
-    def likeness(self, private: Private, public: Arrays, items: IntArray, others: IntArray) -> FloatArray:
-        return self._predictor(private, public).likeness_between(items, others)
+    def likeness(self, private: Private, public: Arrays, items: IntArray, others: IntArray) -> FloatArray | None:
+        predictor = self._predictor(private, public)
+        return predictor.likeness_between(items, others) if predictor.compares_items else None
 
     def rank(self, public: Arrays, predictions: FloatArray) -> FloatArray:
         return self._predicting.rank(self._predicting.with_new_items(public), predictions)

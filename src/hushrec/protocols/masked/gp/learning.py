@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
-from hushrec.models.gaussian_process import GaussianProcessPredictor, Ratings, list_scores
+from hushrec.models.gaussian_process import PLAIN_COLUMNS, GaussianProcessPredictor, Ratings, list_scores
 from hushrec.models.gp import ItemTable
 from hushrec.models.predictor import Arrays
 from hushrec.protocols.masked.evaluation import Held
@@ -21,7 +21,6 @@ from hushrec.protocols.masked.price import PricedPlan
 from hushrec.protocols.masked.table import check_shapes
 
 RIDGE = 1.0
-PLAIN_COLUMNS = 3  # columns that every run has: quality, log-popularity and 1
 
 
 class GpLearning(Learning):
