@@ -4,8 +4,9 @@ import numpy as np
 import polars as pl
 import pytest
 
+import hushrec
 from hushrec.errors import ParameterError
-from hushrec.models.item_columns import MOST_TASTE_COLUMNS, ItemColumns, item_columns
+from hushrec.models.item_columns import MOST_DETAILS, MOST_TASTE_COLUMNS, ItemColumns, item_columns
 from hushrec.models.titles import title_rows
 
 TITLES = ["Alien (1979)", "Aliens II (1986)", "City of Lost Children, The (Cite des enfants perdus, La) (1995)", "Heat"]
@@ -49,6 +50,37 @@ def test_the_rarest_categories_of_a_long_list_are_details() -> None:
     columns = item_columns(400, None, pl.DataFrame({f"tag={k:02}": flags[:, k] for k in range(60)}))
     assert columns.taste.shape[1] == MOST_TASTE_COLUMNS
     assert columns.details.shape[1] >= 60 - MOST_TASTE_COLUMNS
+
+
+def crossed_attributes(numbers: int, categories: int, items: int = 400) -> pl.DataFrame:
+    """Items with so many numbers, and one of so many categories each."""
+    rng = np.random.default_rng(2)
+    kinds = np.arange(items) % categories
+    columns = {f"n{k}": rng.normal(size=items) for k in range(numbers)}
+    return pl.DataFrame(columns | {f"kind={k}": kinds == k for k in range(categories)})
+
+
+def test_details_are_limited_to_those_of_largest_variance() -> None:
+    """Every number times every category would be thousands of columns, and work grows with their cube."""
+    many = item_columns(400, None, crossed_attributes(12, 90))
+    assert many.details.shape[1] == MOST_DETAILS
+    assert many.n_left_out == 90 + 2 * 12 - 40 + 11 * 12 + 12 * 90 - MOST_DETAILS  # rest, bumps and products
+    few = item_columns(400, None, crossed_attributes(3, 20))
+    assert few.n_left_out == 0
+    assert few.details.shape[1] == 3 * 11 + 3 * 20
+
+
+def test_columns_that_are_left_out_are_said() -> None:
+    """Once, when a run begins; nothing is said where all are used."""
+    rng = np.random.default_rng(4)
+    users, items = np.repeat(np.arange(30), 10), np.concatenate([rng.permutation(400)[:10] for _ in range(30)])
+    table = pl.DataFrame({"user": users, "item": items, "rating": rng.integers(1, 6, 300)})
+    for count, expected in ((12, 1), (1, 0)):
+        known = {"id": list(map(str, range(400))), "kind": [f"k{item % 90}" for item in range(400)]}
+        file = pl.DataFrame(known | {f"n{k}": rng.normal(size=400) for k in range(count)})
+        said: list[str] = []
+        hushrec.train(hushrec.data.load(table, items=file), epsilon=8, final=True, remark=said.append)
+        assert len([text for text in said if "left out" in text]) == expected
 
 
 def test_details_tell_sequels_second_titles_and_places_in_a_series() -> None:

@@ -19,6 +19,7 @@ from hushrec.models.titles import FOREIGN_ARTICLES, TitleRows, series_of, title_
 
 USUAL_LEVELS = 5  # number of different ratings that people can give, if nothing else is known
 MOST_TASTE_COLUMNS = 40  # work grows with their square; further columns of lower variance become details
+MOST_DETAILS = 300  # work grows with their cube; further detail columns of lower variance are left out
 NUMBER_SPREAD = 0.85  # what one standard deviation of a number becomes in its column
 FARTHEST_NUMBER = 2.5  # standard deviations; numbers beyond are clipped to this distance
 CURVATURE = 0.4  # factor of the squared number, which is the second column of a number
@@ -39,6 +40,7 @@ class ItemColumns:
     taste: FloatArray = field(repr=False)  # (n_items, n_taste)
     details: FloatArray = field(repr=False)  # (n_items, n_details)
     titles: TitleRows = field(repr=False)
+    n_left_out: int = 0  # detail columns beyond `MOST_DETAILS`
     n_unlisted: int = 0  # items that appear in ratings but not in the items file
     scale_is_guessed: bool = False  # whether the scale of the ratings was guessed from the ratings themselves
     rating_levels: int = USUAL_LEVELS  # number of different ratings that people can give
@@ -141,20 +143,25 @@ def sent_columns(taste: FloatArray | None, titles: Sequence[str], details: Float
 def item_columns(n_items: int, titles: Sequence[str] | None, attributes: pl.DataFrame | None) -> ItemColumns:
     """Return the taste columns, detail columns and title rows of all items, computed from their titles and attributes.
 
-    Taste columns and detail columns have mean 0 over the items. `attributes` has a Boolean column named `NAME=CATEGORY`
-    for each category, and a column for each numeric attribute.
+    Taste columns and detail columns have mean 0 over the items. At most `MOST_TASTE_COLUMNS` and `MOST_DETAILS` of
+    largest variance are kept; further taste columns become details. `attributes` has a Boolean column named
+    `NAME=CATEGORY` for each category, and a column for each numeric attribute.
     """
     attributes = pl.DataFrame() if attributes is None else attributes
     flags, numbers = _flags(attributes), _numbers(attributes)
     taste = _centred(n_items, [_unit_rows(one) for one in flags] + [_curved(one) for one in numbers])
-    kept, rest = _split_columns(taste)
+    kept, rest = _split_columns(taste, MOST_TASTE_COLUMNS)
     details = [rest, *(one.sum(axis=1, keepdims=True) for one in flags), *(_bumps(one) for one in numbers)]
     details += [_standard(number)[:, None] * one for number in numbers for one in flags]
     if titles is not None:
         shapes = np.array([_title_shape(title) for title in titles], dtype=np.float64)  # (n_items, 7)
         details += [shapes, _series_places(titles, numbers)]
     rows = title_rows([""] * n_items if titles is None else titles)
-    return ItemColumns(kept, _centred(n_items, details), rows)
+    centred, left_out = _centred(n_items, details), 0
+    if centred.shape[1] > MOST_DETAILS:
+        left_out = centred.shape[1] - MOST_DETAILS
+        centred = np.ascontiguousarray(_split_columns(centred, MOST_DETAILS)[0])
+    return ItemColumns(kept, centred, rows, n_left_out=left_out)
 
 
 def _flags(attributes: pl.DataFrame) -> list[FloatArray]:
@@ -243,10 +250,10 @@ def _series_places(titles: Sequence[str], numbers: Sequence[FloatArray]) -> Floa
     return places
 
 
-def _split_columns(columns: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Split the columns into the `MOST_TASTE_COLUMNS` of largest variance and the others; both keep their order."""
+def _split_columns(columns: FloatArray, most: int) -> tuple[FloatArray, FloatArray]:
+    """Split the columns into the `most` columns of largest variance and the others; both keep their order."""
     ranks = np.argsort(np.argsort(-columns.var(axis=0), kind="stable"))
-    return columns[:, ranks < MOST_TASTE_COLUMNS], columns[:, ranks >= MOST_TASTE_COLUMNS]
+    return columns[:, ranks < most], columns[:, ranks >= most]
 
 
 def _centred(n_items: int, parts: Sequence[FloatArray]) -> FloatArray:

@@ -98,6 +98,12 @@ class CpuMaskedEngine:
         self.learner = self.learning.make_learner(self.priced.plan, problem.n_users)
         self._latest: tuple[int, Predictor] | None = None  # a round, and the predictor after it
         self._compilation = CompilationNotice(remark)
+        left_out = self.learning.columns.n_left_out
+        if remark is not None and left_out:
+            remark(
+                f"the items file makes more columns than are used: {left_out} that vary least, such as a number times a"
+                " category, are left out"
+            )
 
     @property
     def round_number(self) -> int:
