@@ -15,12 +15,10 @@ from hushrec.capacity import LARGEST_COHORT, MEASURED, TABLE_COLUMNS, capacity, 
 from hushrec.errors import ParameterError
 from hushrec.protocols.masked.evaluation import NETWORK_SHARE, with_evaluation
 from hushrec.protocols.masked.gp.plan import choose_plan
-from hushrec.protocols.masked.messages import COMMITMENTS_BYTES
 from hushrec.protocols.masked.secagg.roster import choose_rules
 
 RECORDS = Path(__file__).parents[1] / "benchmarks" / "records"
 ML_100K_ITEMS = 1682
-COMMITMENTS = COMMITMENTS_BYTES + 2  # with MessagePack's header; the fleet was recorded before devices sent them
 
 
 def record(name: str) -> dict[str, Any]:
@@ -57,7 +55,7 @@ def fitted() -> dict[str, Any]:
         "device_ms": device,
         "server_ms": server,
         "server_session_ms": fleet["server_cpu_ms_per_report"] - server[0] - server[1] * numbers,
-        "bytes_per_neighbour": (fleet["bytes_up_per_device_and_round"] - 4 * numbers) / neighbours + COMMITMENTS,
+        "bytes_per_neighbour": (fleet["bytes_up_per_device_and_round"] - 4 * numbers) / neighbours,
         "bytes_per_member": (fleet["bytes_down_per_device_and_round"] - table) / devices,
         "sdcf_device_ms": record("capacity-sdcf")["constants"]["device_ms"],
         "sdcf_server_ms": record("service-fleet")["server_cpu_ms_per_report"],

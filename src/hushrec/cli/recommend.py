@@ -51,6 +51,7 @@ def recommend(
     folder. A run of `train --final` has been trained on all ratings already.
     """
     from hushrec.data.own import read_own_profile
+    from hushrec.models.lists import NO_REASONS
     from hushrec.recommender import Recommender
 
     if (user is None) == (user_ratings is None):
