@@ -8,7 +8,6 @@ from typer import Argument, Option
 from hushrec.cli.app import JsonFlag, app, print_json, print_table, say
 from hushrec.cli.options import Count
 from hushrec.errors import ParameterError
-from hushrec.models.lists import NO_REASONS
 
 Row = dict[str, Any]  # one row of a data frame that `Recommender` returns
 
