@@ -97,7 +97,7 @@ def test_a_masked_run_shows_phases_attempts_cohorts_drop_outs_and_accuracy(brows
         assert page.is_hidden("#accuracy")  # of so few devices nothing can be measured: the next line is a larger run's
         live.rounds.server.side.learner.measured.append(Measured(1, 0.93, 0.02, 0.97, 0.03))
         page.wait_for_selector("#accuracy-rows tr:has-text('0.930 ± 0.020')")
-        assert "at least 4 tables" in page.inner_text("#asked")
+        assert "at least 4 honest devices" in page.inner_text("#asked")
         assert page.complaints == []
 
 

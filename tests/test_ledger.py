@@ -58,6 +58,7 @@ def test_a_statement_is_worked_by_hand() -> None:
         "rating_epsilon": 0.0,
         "own_epsilon": None,
         "own_delta": None,
+        "charged": None,
     }
 
 

@@ -1,5 +1,7 @@
 """Model `gp` and items files of many columns."""
 
+from pathlib import Path
+
 import numpy as np
 import polars as pl
 import pytest
@@ -38,10 +40,10 @@ def test_the_first_variance_of_many_tastes_together_is_bounded() -> None:
 
 @pytest.mark.data
 @pytest.mark.parametrize("name", ["ml-100k", "ml-1m", "netflix-10k"])
-def test_columns_of_movielens_and_netflix_are_below_the_bound(name: str) -> None:
+def test_columns_of_movielens_and_netflix_are_below_the_bound(name: str, data_dir: Path) -> None:
     """So that their published results stay as they are."""
     settings = Settings()
-    model = settings.make_model(settings.among_items(hushrec.data.load(name)))
+    model = settings.make_model(settings.among_items(hushrec.data.load(name, data_dir=data_dir)))
     assert initial_variance(model.columns.taste) == CONSTANTS.taste_variance
 
 

@@ -253,7 +253,7 @@ def test_a_run_that_is_over_can_be_extended_with_consent(tmp_path: Path) -> None
     settings = small_settings(terms={"rounds": 1}, rounds={"min_devices": 1})
     with live_server(tmp_path, settings) as live, new_device(tmp_path / "device") as device:
         device.join(live.url)
-        with pytest.raises(RemoteProtocolError, match="neither further rounds"):
+        with pytest.raises(RemoteProtocolError, match="not over"):
             device.follow()
         assert play([device]) == [1]
         assert live.admin("POST", "/v1/admin/extend/2").json()["over"] is False

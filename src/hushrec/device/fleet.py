@@ -52,9 +52,7 @@ class Orders:
     server: str
     budgets: Budgets
     ca: Path | None = None
-    rounds: int | None = (
-        None  # number of rounds in which each device reports; 0: only enrol; None: until the run is over
-    )
+    rounds: int | None = None  # in which each device reports; 0: only enrol; None: until the run is over
     invitations: tuple[str, ...] | None = None  # one code per device; None for an open server
     follow: bool = False  # whether to agree to further rounds or a next run, and raise the limits to its cost
 
