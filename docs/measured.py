@@ -22,7 +22,7 @@ import numpy as np
 import rating_tables
 from scipy.special import ndtr
 
-from hushrec.budget.gaussian import Cohort
+from hushrec.budget.gaussian import Cohort, epsilon_of_mu, mu_of_epsilon
 from hushrec.experiment_records import Record, read_records
 from hushrec.protocols.fleet_size import smallest_that_pays
 from hushrec.protocols.gradient.fleet_size import MEASURED
@@ -182,7 +182,18 @@ def collusion() -> dict[str, Any]:
     return found
 
 
+def two_runs() -> dict[str, float]:
+    """Compute the ε of two runs together, at δ = 10⁻⁶."""
+    spent = _record("masked-hostile-gp-ml-100k")["by_cohorts"]["1"]["by_attack"]["none"]["epsilon_spent_median"]
+    pairs = {"8 and 8": (8, 8), "8 and 4": (8, 4), "4 and 4": (4, 4), "8 without reserve, and 4": (spent, 4)}
+    return {
+        name: epsilon_of_mu(math.hypot(*(mu_of_epsilon(epsilon, 1e-6) for epsilon in pair)), 1e-6)
+        for name, pair in pairs.items()
+    }
+
+
 COMPUTED: dict[str, Callable[[], Any]] = {
+    "two runs": two_runs,
     "collusion": collusion,
     "accuracy": accuracy,
     "claims": claims,

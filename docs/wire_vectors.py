@@ -33,6 +33,7 @@ from hushrec.protocols.masked.messages import (
 from hushrec.protocols.masked.plan import Block, make_plan
 from hushrec.protocols.masked.price import price_plan
 from hushrec.protocols.masked.secagg.roster import PublicKeys, Roster, choose_rules
+from hushrec.protocols.masked.table import published_digest
 from hushrec.protocols.masked.terms import MaskedTerms
 from hushrec.signing import DeviceKey, Request, device_id_of, header_of
 
@@ -247,6 +248,10 @@ def vectors() -> dict[str, Any]:
         "signatures": signatures(),
         "messages": sent,
         "refused": refused(),
+        "hashes": {
+            "terms of the masked offer": masked_terms().digest.hex(),
+            "table of the public message": published_digest({"item_vectors": TABLE}).hex(),
+        },
         "sdcf": sdcf(),
     }
 

@@ -1,9 +1,11 @@
 """docs/wire.md is enough to write a device: its tables and vectors are true, and a JavaScript device goes by them."""
 
+import hashlib
 import importlib.util
 import json
 import re
 import shutil
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -108,6 +110,33 @@ def test_every_type_has_a_vector_and_every_refusal_is_refused() -> None:
         with pytest.raises(RemoteProtocolError) as caught:
             wire.decode(bytes.fromhex(entry["hex"]), Envelope)
         assert caught.value.code == entry["code"]
+
+
+def test_the_hashes_are_computed_as_the_page_says() -> None:
+    """From the vectors alone: the terms of a masked offer, and the public table of another offer."""
+    found = json.loads(VECTORS.read_text("utf-8"))
+    terms = found["messages"]["masked offer"]["message"]["terms"]
+    priced, cohort = terms["priced"], terms["priced"]["cohort"]
+    rules = (terms["rules"][name] for name in ("smallest", "most_corrupt", "neighbours", "threshold"))
+    text = b"hushrec masked 1 terms" + struct.pack(">3d", priced["epsilon"], priced["delta"], priced["reserve"])
+    text += struct.pack(">IddI", cohort["devices"], cohort["survivors"], cohort["corrupt"], cohort["omitted"])
+    text += struct.pack(">4I", *rules) + struct.pack(">2I", len(priced["codes"]), priced["plan"]["repeats"])
+    for one, codes in zip(priced["plan"]["rounds"], priced["codes"], strict=True):
+        text += struct.pack(">I", len(codes))
+        for block, code in zip(one["blocks"], codes, strict=True):
+            name, shape = block["name"].encode(), block["shape"]
+            text += struct.pack(">I", len(name)) + name + struct.pack(f">{1 + len(shape)}I", len(shape), *shape)
+            text += struct.pack(">3d", block["clip"], block["share"], code["clip"])
+            text += struct.pack(">IQQ", code["clip_units"], code["norm_squared"], code["share_variance"])
+    table = found["messages"]["public"]["message"]["arrays"][0]
+    name, numbers = table["name"].encode(), np.array(table["numbers"]["float32"], dtype="<f4")
+    lengths = struct.pack(">4I", len(name), len(table["shape"]), *table["shape"])
+    assert found["hashes"] == {
+        "terms of the masked offer": hashlib.sha256(text).hexdigest(),
+        "table of the public message": hashlib.sha256(
+            b"hushrec masked 1 table" + lengths + name + numbers.tobytes()
+        ).hexdigest(),
+    }
 
 
 def run_node(*arguments: str) -> Any:

@@ -160,7 +160,7 @@ class Cohort:
 
     @property
     def smallest(self) -> int:
-        """The smallest number of devices that a revealed sum has: n_min = ⌈survivors · devices⌉."""
+        """The smallest number of devices that must sign a list of survivors: n_min = ⌈survivors · devices⌉."""
         return math.ceil(_decimal(self.survivors) * self.devices)
 
     @property

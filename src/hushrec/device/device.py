@@ -492,9 +492,10 @@ class Device:
     def choose(self, protocol: str | None = None, **options: Any) -> None:
         """Set options that the person chooses for a protocol, such as `epsilon` of `masked`, from the next round on.
 
-        `protocol` is by default that of the joined run; before joining, each option is for the first protocol that has
-        it. Raise `LocalProtocolError` if the options can no longer change, as under `sdcf` after the first round, and
-        `BudgetExceeded` if the limit for all runs together does not cover this run with the new options.
+        `protocol` is by default that of the joined run; before joining, an option is set for the first registered
+        protocol that has one of this name. Raise `LocalProtocolError` if the options can no longer change, as under
+        `sdcf` after the first round, and `BudgetExceeded` if the limit for all runs together does not cover this run
+        with the new options.
         """
         with self._lock:
             joined = None if self.offer is None else self.offer.protocol

@@ -108,7 +108,7 @@ class RunCopy:
 
     @property
     def n_present(self) -> int:
-        """How many devices the open phase waits for: an upper bound on the present devices among those that it asks."""
+        """An upper bound on how many of the devices that the open phase asks are present; it waits for so many."""
         return self.count_present_of(self.server.asked)
 
     def count_present_of(self, names: AbstractSet[Name]) -> int:

@@ -85,14 +85,14 @@ MASKED = Protocol(
     usual={"own_epsilon": 8.0, "least_cohort": 3},
     whole_catalogue=True,
     knowledge=ServerKnowledge(
-        risk="Whoever runs this server sees that you take part, and sums over all devices with noise in them. These"
+        risk="Whoever runs this server sees that you take part, and sums over many devices with noise in them. These"
         " sums reveal little about what you rated; how little is what you choose next.",
         choice="The level limits what all your reports together can reveal about your ratings. You can change it at any"
         " time, and nobody sees the change.",
         can=(
             "That a device takes part, in which rounds, when it reports and from which network address.",
             "Which devices drop out of an attempt, and in which phase.",
-            "Sums of many devices' tables and their noise, of no fewer than the run states, and what follows.",
+            "Sums of many devices' tables with their noise, and what follows. The run says how many devices at least.",
         ),
         cannot=(
             "One person's table: only sums are without masks, unless more devices help the server than the run states.",

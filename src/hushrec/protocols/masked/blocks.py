@@ -57,9 +57,10 @@ def fill_products(vector, out):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def audience_scores(description, centre, matrix, limit):  # type: ignore[no-untyped-def]
-    """Return the vector of K numbers of which a person's rows in an audience block of model `gp` are multiples.
+    """Return a person's whitened description, K numbers: matrixᵀ(description − centre).
 
-    It is the whitened description, matrixᵀ(description − centre), scaled down to norm limit · √K if it is longer.
+    It is shortened to norm limit · √K if it is longer. In an audience block of model `gp`, each row of the person is
+    this vector times a number.
     The public table has `centre`, the mean of all people's descriptions, and `matrix`, which has K columns.
     """
     found = np.zeros(matrix.shape[1])

@@ -64,7 +64,10 @@ class Plan:
         require(1 <= self.repeats <= MOST_REPEATS, "repeats", f"from 1 to {MOST_REPEATS}", self.repeats)
         groups = [self.rounds[start : start + self.repeats] for start in range(0, len(self.rounds), self.repeats)]
         if any(len(group) != self.repeats or len(set(group)) > 1 for group in groups):
-            raise ParameterError(f"rounds of a plan must be groups of {self.repeats} equal rounds (repeats).")
+            raise ParameterError(
+                f"rounds of a plan must be groups of {self.repeats} equal rounds (repeats), but a group of the"
+                f" {len(self.rounds)} rounds is shorter or has rounds that differ."
+            )
         total = math.fsum(block.share for block in self.blocks)
         if abs(total - 1) > 1e-9:
             raise ParameterError(f"shares of a plan must add up to 1, got {total}.")

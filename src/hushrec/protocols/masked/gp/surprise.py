@@ -39,8 +39,9 @@ AUDIENCE_VARIANCE = 1.0  # variance of the mean description of an item's people
 def surprise(learner: "GpLearner", sums: Mapping[str, DecodedSum], survivors: int) -> float:
     """Return the largest ratio, over the blocks of a round, of a sum's size to its largest plausible value.
 
-    `sums` has the decoded sums by block name, over `survivors` devices, before the learner has learned from them. The
-    result is at most 1 if all devices are honest.
+    `sums` has the decoded sums by block name, over `survivors` devices, before the learner has learned from them. For
+    sums of honest devices, the result exceeds 1 only by chance (`DEVIATIONS`), or if ratings are far from the priors
+    (`SLACK`).
     """
     found = [counts_surprise(sums[COUNTS], survivors)] if COUNTS in sums else []
     share = survivors / learner.devices
@@ -52,9 +53,10 @@ def surprise(learner: "GpLearner", sums: Mapping[str, DecodedSum], survivors: in
 def counts_surprise(noisy: DecodedSum, survivors: int) -> float:
     """Return how implausible the noisy counts over n = `survivors` devices are: the larger of two ratios.
 
-    Both are at most 1 if all devices are honest. One is how far a single count is outside 0 … n, the other is the sum
-    of the squares of all negative counts. Each is divided by the largest value that noise explains. If nobody rated any
-    of d items, noise of deviation s alone gives the sum of squares the mean d s²/2 and the variance 5 d s⁴/4.
+    For sums of honest devices, both exceed 1 only by chance (`DEVIATIONS`). One is how far a single count is outside
+    0 … n, the other is the sum of the squares of all negative counts. Each is divided by the largest value that noise
+    explains. If nobody rated any of d items, noise of deviation s alone gives the sum of squares the mean d s²/2 and the
+    variance 5 d s⁴/4.
     """
     outside = float(np.maximum(noisy.values - survivors, -noisy.values).max())
     below = float(np.sum(np.minimum(noisy.values, 0) ** 2))
