@@ -103,6 +103,7 @@ class Told:
     address: Address | None = None  # None: where such a message belongs
     public: bytes = b""
     offer: bytes = b""
+    page: bytes = b""  # of the catalogue
     run_id: str = RUN_ID
     alter: Callable[[bytes], bytes] = lambda body: body  # on the way
     refusal: Callable[[], httpx.Response] | None = None  # to the request for a message
@@ -124,7 +125,7 @@ class Told:
             address = self.address or Address(1, 1, PLACES[type(self.message)])
             body = self.alter(wire.encode(Envelope.to(self.run_id, address, self.message)))
         else:
-            body = {"/v1/public": self.public, "/v1/run": self.offer}[request.url.path]
+            body = {"/v1/public": self.public, "/v1/run": self.offer, "/v1/items": self.page}[request.url.path]
         headers = {} if self.seconds is None else {"Hushrec-Attempt-Seconds": str(self.seconds)}
         return httpx.Response(200, stream=httpx.ByteStream(body), headers=headers)
 

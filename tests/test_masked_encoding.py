@@ -1,6 +1,7 @@
 """Blocks as integers: the norm bound against everything hostile, unbiased rounding, zeros, and sums that decode."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -249,6 +250,16 @@ def test_the_compiled_loop_is_the_written_one(limit: int, monkeypatch: pytest.Mo
             round_block.py_func(values * bad, uniforms, 3.0, 10.0, limit, plain)
         assert np.array_equal(found, plain)
         assert exact_norm_squared(found) <= limit
+
+
+def test_integers_that_are_too_long_after_all_are_sent_as_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever rounding has made: the norm is checked last, exactly."""
+
+    def too_long(*arguments: Any) -> None:
+        arguments[-1][:] = 2**40
+
+    monkeypatch.setattr(rounding, "round_block", too_long)
+    assert not encode_block(code(40), np.ones(40), rounding=Fixed(0.5)).any()
 
 
 def test_wrong_lengths_are_refused() -> None:

@@ -17,17 +17,19 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from lying_kit import DEVICES, SMALLEST, Honest, Told, connected, kept_by, record_round
 from masked_kit import PHASES
+from offline_kit import make_small_offer
 from service_kit import OPEN_SOCKETS, RUN_ID
 from test_masked_rounds import Attempt
 
 from hushrec import wire
 from hushrec.device import joining
 from hushrec.errors import AttemptFailed, RemoteProtocolError
-from hushrec.messages import Address, Public
+from hushrec.messages import Address, Catalogue, Offer, Public
 from hushrec.models.predictor import Arrays
+from hushrec.offers import check_offer
 from hushrec.protocols.masked.device_round import Idle
 from hushrec.protocols.masked.device_state import attempt_in
-from hushrec.protocols.masked.messages import Announcement, Partners, Quorum
+from hushrec.protocols.masked.messages import Announcement, Consent, Partners, Quorum
 from hushrec.protocols.masked.secagg.device import draw_secrets, make_keys, pair_key
 from hushrec.protocols.masked.secagg.primitives import SELF_LABEL, Keystream, derive, load_private
 from hushrec.protocols.masked.secagg.roster import PublicKeys, Roster, bitmap, device_name, masks_text, partners_digest
@@ -55,6 +57,29 @@ def test_the_device_of_these_tests_answers_an_honest_server(honest: Honest, tmp_
     with connected(tmp_path / "device", told) as device:
         assert device.step() == "reported"
     assert len(told.left) == 1
+
+
+def widen_rows(arrays: Arrays) -> None:
+    """A column that changes nothing, but that a device would have to compute with."""
+    arrays["rows"] = np.hstack([arrays["rows"], np.zeros((len(arrays["rows"]), 1))])
+    arrays["directions"] = np.vstack([arrays["directions"], np.zeros((1, arrays["directions"].shape[1]))])
+
+
+def add_array(arrays: Arrays) -> None:
+    """An array that no model has."""
+    arrays["more"] = np.ones(3)
+
+
+def double_round(arrays: Arrays) -> None:
+    """Two numbers where one stands."""
+    arrays["round_number"] = np.zeros(2)
+
+
+def with_terms(honest: Honest, terms: Any) -> Told:
+    """A server that announces another table, and serves it with these terms."""
+    told = with_table(honest, shift_offsets)
+    told.public = wire.encode(dataclasses.replace(wire.decode(told.public, Public), terms=terms))
+    return told
 
 
 # The lies --------------------------------------------------------------------------------------------------------
@@ -181,6 +206,11 @@ LIES: dict[str, tuple[str, str, Lie]] = {  # what it is → store before this ph
         "keys", "finite", lambda h: with_table(h, mark_offset, np.float32(np.inf).tobytes()),
     ),
     "a table that is too short": ("keys", "offsets|rows|row", lambda h: with_table(h, cut_offsets)),
+    "a table with a further array": ("keys", "known arrays", lambda h: with_table(h, add_array)),
+    "a table without its round": ("keys", "round_number", lambda h: with_table(h, lambda a: a.pop("round_number"))),
+    "a table after two rounds at once": ("keys", "round_number", lambda h: with_table(h, double_round)),
+    "a table of terms that are no terms": ("keys", "terms must be", lambda h: with_terms(h, Consent(bytes(64)))),
+    "a table of another protocol's terms": ("keys", "terms must be", lambda h: with_terms(h, make_small_offer().terms)),
     "a replayed attempt": ("shares", "in order", lambda h: Told(h.announce())),
     "a replayed attempt in a new envelope": (
         "shares", "later|envelope", lambda h: Told(h.announce(), Address(1, 2, "keys")),
@@ -372,6 +402,20 @@ def test_a_lie_is_refused_and_nothing_leaves(honest: Honest, tmp_path: Path, lie
             assert device.step() == "reported"
 
 
+def test_a_table_that_does_not_fit_the_round_is_refused_before_any_rating_is_read(
+    honest: Honest, tmp_path: Path
+) -> None:
+    """No keys are sent, and the honest attempt that follows is answered."""
+    shutil.copytree(honest.folder / "keys", tmp_path / "device")
+    told = with_table(honest, widen_rows)
+    with connected(tmp_path / "device", told) as device:
+        with pytest.raises(RemoteProtocolError, match="rows"):
+            device.step()
+        assert told.left == []
+        told.message, told.public = honest.messages["keys"], honest.public
+        assert device.step() == "reported"
+
+
 def test_no_table_is_made_from_another_public_table_than_was_announced(honest: Honest, tmp_path: Path) -> None:
     """The stored public table is another one: the device fetches it again, and sends nothing if it is still another."""
     shutil.copytree(honest.folder / "table", tmp_path / "device")
@@ -421,6 +465,35 @@ def test_a_lie_about_the_terms_is_refused_at_the_next_contact(honest: Honest, tm
             with pytest.raises(RemoteProtocolError, match="terms"):
                 device._driver().run(device._session.refresh_public())
         assert told.left == []
+
+
+def test_an_offer_of_another_protocols_terms_is_refused(honest: Honest, tmp_path: Path) -> None:
+    """By a device that has joined, and by one that would."""
+    shutil.copytree(honest.folder / "keys", tmp_path / "joined")
+    told = Told(offer=wire.encode(dataclasses.replace(honest.offer, terms=make_small_offer().terms)))
+    with connected(tmp_path / "joined", told) as device:
+        with pytest.raises(RemoteProtocolError, match="joined"):
+            device._driver().run(joining.fetch_offer(device._session))
+        with pytest.raises(RemoteProtocolError, match=r"neither|not over"):
+            device._driver().run(joining.look_next(device._session))
+    with pytest.raises(RemoteProtocolError, match="terms must be"):
+        check_offer(wire.decode(told.offer, Offer))
+
+
+def test_new_items_of_another_width_are_refused_and_the_store_stays_whole(honest: Honest, tmp_path: Path) -> None:
+    """A page with more attributes than the catalogue has, or with none: the device goes on without it."""
+    offer = honest.offer
+    for name, attributes in (("wide", np.ones((1, 7))), ("none", None)):
+        shutil.copytree(honest.folder / "after", tmp_path / name)
+        told = Told(offer=wire.encode(offer), public=honest.public)
+        told.page = wire.encode(Catalogue(offer.terms.n_items, ["new"], ["New"], attributes))
+        with connected(tmp_path / name, told) as device:
+            assert device._store.count_attributes() == 1
+            with pytest.raises(RemoteProtocolError, match="attributes"):
+                device._driver().run(device._session.refresh_catalogue(offer.terms.n_items + 1))
+            assert device._store.count_items() == offer.terms.n_items
+            told.message, told.address = honest.announce(2), Address(2, 1, "keys")
+            assert device.step() == "reported"
 
 
 # Lies to a part of the cohort --------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """The masked protocol through `Client` and `Server`: drop-outs, attempts, restarts, budgets, a hostile device."""
 
+import contextlib
 import copy
 import math
 import time
@@ -24,11 +25,12 @@ from hushrec.protocols import find_protocol
 from hushrec.protocols.masked import device_table
 from hushrec.protocols.masked.device_round import MOST_ATTEMPTS, check_announcement
 from hushrec.protocols.masked.device_state import spent_in
-from hushrec.protocols.masked.encoding import add_share, encode_block
+from hushrec.protocols.masked.encoding import BlockCode, add_share, encode_block
 from hushrec.protocols.masked.gp.fleet_size import fleet_sentence
 from hushrec.protocols.masked.gp.plan import choose_plan, knows_attributes
 from hushrec.protocols.masked.messages import MaskedTable, announce
-from hushrec.protocols.masked.price import price_plan
+from hushrec.protocols.masked.plan import Block, Plan, Round
+from hushrec.protocols.masked.price import PricedPlan, price_plan
 from hushrec.protocols.masked.protocol import Masked
 from hushrec.protocols.masked.secagg.roster import Rules
 from hushrec.protocols.masked.server_side import MANY_ATTEMPTS, PHASES
@@ -582,6 +584,9 @@ def test_a_device_refuses_terms_of_sizes_that_would_exhaust_it() -> None:
         sized = replace(priced, cohort=Cohort(devices, 0.8), delta=1e-12)
         with pytest.raises(RemoteProtocolError, match="devices"):
             Masked(8.0, delta=1e-12).make_device(MaskedTerms(sized, rules), problem.model)
+    few = replace(priced, cohort=Cohort(1000, 0.8, 0.05, 12), delta=1e-6)
+    with pytest.raises(RemoteProtocolError, match="neighbours"):  # two of three shares are soon in corrupt hands
+        Masked(8.0, delta=1e-6).make_device(MaskedTerms(few, Rules(800, 40, 3, 2)), problem.model)
     for neighbours in (PEOPLE, 10**6, 2**33):
         rules = replace(terms.rules, neighbours=neighbours, threshold=neighbours)
         with pytest.raises(RemoteProtocolError, match="neighbours"):
@@ -590,6 +595,18 @@ def test_a_device_refuses_terms_of_sizes_that_would_exhaust_it() -> None:
     for reserve in (math.nan, -5.0, 1.0, 1e300):
         with pytest.raises(RemoteProtocolError, match="reserve"):
             MaskedTerms(replace(priced, reserve=reserve), terms.rules)
+
+
+def test_a_device_prices_terms_of_many_blocks_at_once() -> None:
+    """Each block has another variance. Tables of the noise would take seconds to build, and are not needed."""
+    count = 800
+    blocks = tuple(Block("counts" if n == 0 else f"{n:x}", (1,), 1.0, 1 / count) for n in range(count))
+    codes = tuple(BlockCode(1, 1.0, 1, 1, 2**62 - 1 - 32_440_321 * n) for n in range(count))
+    priced = PricedPlan(Plan((Round(blocks),)), (codes,), 8.0, 1e-6, Cohort(5, 0.8), 0.2)
+    started = time.process_time()
+    with contextlib.suppress(RemoteProtocolError):
+        MaskedTerms(priced, Rules(4, 0, 4, 3))
+    assert time.process_time() - started < 1
 
 
 def test_a_device_refuses_the_attempt_after_the_thousandth_of_a_round() -> None:

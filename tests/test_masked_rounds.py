@@ -18,7 +18,7 @@ from hushrec import wire
 from hushrec.budget.accountants import TableAccountant
 from hushrec.budget.gaussian import Cohort, run_mu
 from hushrec.errors import AttemptFailed, LocalProtocolError, ParameterError, RemoteProtocolError
-from hushrec.messages import Offer, Public
+from hushrec.messages import Envelope, Offer, Public
 from hushrec.protocols.masked import server_round
 from hushrec.protocols.masked.device_round import NEXT_STATE, Consented, DeviceRound, Idle, Keyed, Sent, Shared
 from hushrec.protocols.masked.device_table import affordable_fraction, make_table
@@ -675,7 +675,9 @@ def fuzz(count: int, seed: int) -> int:
     rng, valid, terms = random.Random(seed), 0, make_terms()
     offer = Offer(RUN, "masked", "gp", {"epsilon": 8.0}, terms, bytes(32))
     public = Public.of(RUN, 1, terms, {"counts": np.ones(4)})
-    bodies = [(wire.encode(message), type(message)) for message in [*one_of_each().values(), offer, public]]
+    alone = [*one_of_each().values(), offer, public]
+    enclosed = [Envelope(RUN, 1, 1, "keys", message) for message in [*one_of_each().values(), terms]]
+    bodies = [(wire.encode(message), type(message)) for message in [*alone, *enclosed]]
     for _ in range(count):
         body, kind = rng.choice(bodies)
         try:

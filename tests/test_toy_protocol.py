@@ -73,6 +73,7 @@ def register() -> None:
         models=("means",),
         implementation=f"{__name__}:Toy",
         messages=__name__,
+        terms="toy.terms",
         wording=Wording(
             label=lambda budget: f"toy at {budget['epsilon']:g}",
             protects=lambda budget: f"one rating: loudness {budget['epsilon']:g}",

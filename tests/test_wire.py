@@ -1,5 +1,6 @@
 """Messages as bytes: what goes in comes out, and whatever else comes in is refused with a code."""
 
+import math
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, is_dataclass, replace
@@ -17,7 +18,19 @@ from wire_kit import describe
 from hushrec import wire
 from hushrec.arrays import FloatArray
 from hushrec.errors import LocalProtocolError, ParameterError, RemoteProtocolError
-from hushrec.messages import KINDS, Catalogue, Enrolment, Envelope, Offer, Public, Receipt, Row, Table, crosses
+from hushrec.messages import (
+    KINDS,
+    Catalogue,
+    Enrolment,
+    Envelope,
+    NamedArray,
+    Offer,
+    Public,
+    Receipt,
+    Row,
+    Table,
+    crosses,
+)
 from hushrec.protocols.gradient.messages import REPORT, GradientReport, ItemVectors, Terms
 
 N_ITEMS, WIDTH, RUN_ID = 30, 3, "ab" * 16
@@ -229,6 +242,24 @@ def test_envelopes_inside_envelopes_are_refused(depth: int) -> None:
     for _ in range(depth - 1):
         body = msgspec.msgpack.encode({**fields, "message": msgspec.Raw(body)})
     assert refusal(body).code in ("wrong-type", "malformed")
+
+
+@pytest.mark.parametrize("tag", [tag for tag in KINDS if not tag.startswith("toy.")])
+def test_an_envelope_holds_messages_of_rounds_only(tag: str) -> None:
+    """Neither terms, whose price takes long to compute, nor messages that are sent alone."""
+    fields = msgspec.msgpack.decode(BODIES["report"])
+    refused = refusal(msgspec.msgpack.encode({**fields, "message": {"type": tag}}))
+    is_of_rounds = "." in tag and not tag.endswith(".terms")
+    assert refused.code == ("malformed" if is_of_rounds else "wrong-type")
+    as_terms = msgspec.msgpack.encode({**msgspec.msgpack.decode(BODIES["offer"]), "terms": {"type": tag}})
+    assert refusal(as_terms, Offer).code == ("malformed" if tag.endswith(".terms") else "wrong-type")
+
+
+@pytest.mark.parametrize("shape", [[1] * 3, [0, 2**63], [0, 2**40], [-1, -4], [3], [2, 3]])
+def test_a_shape_that_no_table_has_is_refused(shape: list[int]) -> None:
+    """Too many dimensions or lengths, and lengths for another number of numbers."""
+    with pytest.raises(RemoteProtocolError, match="shape"):
+        NamedArray("rows", shape, np.ones(math.prod(shape) if math.prod(shape) < 4 and 3 not in shape else 4))
 
 
 def test_every_type_has_a_size_that_both_sides_hold(everything: Everything) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hushrec.messages import Row
+from hushrec.messages import RoundMessage, Row, RunTerms
 
 _WORDS = {
     int: "whole number",
@@ -27,6 +27,8 @@ def describe(message: type) -> list[tuple[str, str]]:
 
 def _words(hint: Any) -> str:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if hint in (RunTerms, RoundMessage):
+        return _WORDS[Any]
     if origin is typing.Annotated:
         (number,) = typing.get_args(typing.get_args(arguments[0])[1])
         name = "uint32" if issubclass(number, np.integer) else "float32"

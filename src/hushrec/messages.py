@@ -35,6 +35,7 @@ from hushrec.errors import ParameterError, RemoteProtocolError
 PROTOCOL_VERSION = 2
 LARGEST_TABLE = 64 * 2**20  # bytes of one table of numbers, whoever sends it
 LONGEST_ID, LONGEST_TITLE = 200, 500
+MOST_DIMENSIONS = 2  # of an array in the public table
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _HEXADECIMAL = re.compile(r"[0-9a-f]{32}")
 _TAG = re.compile(r"[a-z][a-z0-9-]*(\.[a-z][a-z0-9-]*)?")
@@ -44,6 +45,9 @@ PROBLEM_TYPE = "urn:hushrec:problem:"
 
 # Dimensions of an array in a message: a row is sent as a buffer, a table as its width and a buffer.
 Row, Table = "row", "table"
+
+RunTerms = Annotated[Any, "terms"]  # the terms of a protocol, as `Protocol.terms` names them
+RoundMessage = Annotated[Any, "message of a round"]  # any other message of a protocol
 
 Message = TypeVar("Message")
 
@@ -87,7 +91,7 @@ class Offer:
     protocol: str
     model: str
     options: dict[str, int | float | str | bool]  # options of protocol and model that every device has in common
-    terms: Any
+    terms: RunTerms
     server_key: bytes  # the Ed25519 key with which the server signs its messages in rounds
 
     def __post_init__(self) -> None:
@@ -105,7 +109,8 @@ class Offer:
 
     def extends(self, accepted: "Offer") -> bool:
         """Return whether this offer only adds rounds to the offer `accepted`; the person must agree to these rounds."""
-        longer = self.terms.max_rounds > accepted.terms.max_rounds
+        comparable = type(self.terms) is type(accepted.terms)
+        longer = comparable and self.terms.max_rounds > accepted.terms.max_rounds
         return longer and self.can_be_extended and self.with_rounds(accepted.terms.max_rounds).keeps(accepted)
 
     def follows(self, accepted: "Offer") -> bool:
@@ -177,9 +182,11 @@ class NamedArray:
 
     def __post_init__(self) -> None:
         freeze(self, "numbers", np.floating)
-        if any(length < 0 for length in self.shape) or math.prod(self.shape) != len(self.numbers):
+        in_range = len(self.shape) <= MOST_DIMENSIONS and all(0 <= length <= LARGEST_TABLE for length in self.shape)
+        if not in_range or math.prod(self.shape) != len(self.numbers):
             raise RemoteProtocolError(
-                f"numbers must have as many entries as an array of shape {self.shape}, got {len(self.numbers)}."
+                f"shape must have at most {MOST_DIMENSIONS} lengths, and as many entries as numbers"
+                f" ({len(self.numbers)}), got {len(self.shape)} lengths."
             )
 
 
@@ -190,7 +197,7 @@ class Public:
 
     run_id: str
     round_number: int  # the last round that has ended, or 0
-    terms: Any
+    terms: RunTerms
     arrays: tuple[NamedArray, ...]
 
     @classmethod
@@ -245,7 +252,7 @@ class Envelope:
     round_number: int
     attempt: int  # 1, 2, …: a round that must start again gets another attempt, with all messages new
     phase: str
-    message: Any
+    message: RoundMessage
 
     @classmethod
     def to(cls, run_id: str, address: Address, message: Any) -> "Envelope":

@@ -6,7 +6,7 @@ from typing import Any
 
 from hushrec.arrays import FloatArray
 from hushrec.errors import ParameterError, RemoteProtocolError
-from hushrec.messages import Offer
+from hushrec.messages import KINDS, Offer
 from hushrec.models import find_model
 from hushrec.options import Option, imported, with_defaults
 from hushrec.protocols import find_protocol
@@ -63,8 +63,11 @@ def expectation(offer: Offer, n_devices: float | None = None) -> str | None:
 def check_offer(offer: Offer) -> None:
     """Raise `RemoteProtocolError` if this side does not support the offer's protocol, model or one of its options."""
     with offered():
-        if offer.model not in find_protocol(offer.protocol).models:
+        protocol = find_protocol(offer.protocol)
+        if offer.model not in protocol.models:
             raise ParameterError(f"model must be one that protocol {offer.protocol} supports, got {offer.model}.")
+        if type(offer.terms) is not KINDS[protocol.terms].message:
+            raise ParameterError(f"terms must be those of protocol {offer.protocol}, but are of another protocol.")
         known = run_options(offer.protocol, offer.model)
         unknown = sorted(offer.options.keys() - known.keys())
         if unknown:

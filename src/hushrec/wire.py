@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hushrec.errors import LocalProtocolError, ParameterError, RemoteProtocolError
-from hushrec.messages import KINDS, PROTOCOL_VERSION, Kind, Row, Table
+from hushrec.messages import KINDS, PROTOCOL_VERSION, Kind, RoundMessage, Row, RunTerms, Table
 from hushrec.protocols import PROTOCOLS
 
 MEDIA_TYPE = "application/msgpack"
@@ -193,8 +193,10 @@ def _form(message: type, tag: str | None, *, top: bool = False) -> _Form:
 
 def _part(hint: Any) -> _Part:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if hint is Any:
-        return _Part(msgspec.Raw, _pack_any, _unpack_any)
+    if hint == RunTerms:
+        return _Part(msgspec.Raw, _pack_any, _unpack_terms)
+    if hint == RoundMessage:
+        return _Part(msgspec.Raw, _pack_any, _unpack_message)
     if origin is typing.Annotated:
         return _array(typing.get_args(arguments[0])[1], arguments[1])
     if dataclasses.is_dataclass(hint):
@@ -223,12 +225,28 @@ def _pack_any(message: Any) -> msgspec.Raw:
     return msgspec.Raw(msgspec.msgpack.encode(_form(kind.message, kind.tag).pack(message)))
 
 
-def _unpack_any(body: msgspec.Raw) -> Any:
+def _unpack_terms(body: msgspec.Raw) -> Any:
     kind = _kind_in(body)
-    if any(part.unpack is _unpack_any for part in _form(kind.message, kind.tag).parts.values()):
+    if not _is_terms(kind):
+        raise RemoteProtocolError(f"terms must be those of a protocol, got a {kind.tag}.", code="wrong-type")
+    return _unpack_any(body, kind)
+
+
+def _unpack_message(body: msgspec.Raw) -> Any:
+    kind = _kind_in(body)
+    if _is_terms(kind) or "." not in kind.tag:  # terms in a report would make the server compute a whole price
         raise RemoteProtocolError(
-            f"a message of type {kind.tag} must not be inside another message.", code="wrong-type"
+            f"a message of type {kind.tag} must not be inside an envelope, which is for messages of rounds.",
+            code="wrong-type",
         )
+    return _unpack_any(body, kind)
+
+
+def _is_terms(kind: Kind) -> bool:
+    return any(protocol.terms == kind.tag for protocol in PROTOCOLS.values())
+
+
+def _unpack_any(body: msgspec.Raw, kind: Kind) -> Any:
     form = _form(kind.message, kind.tag)
     return form.unpack(_decoded(body, form.struct, kind.tag))
 

@@ -421,6 +421,12 @@ class Session:
         page = wire.decode(expect((yield call), 200), Catalogue)
         if page.first != known or known + len(page.ids) > MOST_ITEMS:
             raise _wrong_page()
+        width = 0 if page.attributes is None else page.attributes.shape[1]
+        if known and page.ids and width != self.store.count_attributes():
+            raise RemoteProtocolError(
+                f"new items must have as many attributes as the others ({self.store.count_attributes()}), got {width}."
+                " The device does not add them. Ask the operator."
+            )
         if page.ids:
             with self.store.change():
                 self.store.append_items(known, page.ids, page.titles, page.attributes)

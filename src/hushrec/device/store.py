@@ -359,6 +359,11 @@ class Store:
     def count_items(self) -> int:
         return int(self._rows("SELECT count(*) FROM catalogue")[0][0])
 
+    def count_attributes(self) -> int:
+        """Return how many attributes each item of the catalogue has; 0 if items have none, or if there are none."""
+        rows = self._rows("SELECT length(attributes) FROM catalogue WHERE position = 0")
+        return (rows[0][0] or 0) // 4 if rows else 0
+
     def item_at(self, position: int) -> tuple[str, str]:
         """Return (id, title) of the item at a position in the catalogue."""
         rows = self._rows("SELECT id, title FROM catalogue WHERE position = ?", (position,))

@@ -57,6 +57,7 @@ class Protocol:
     models: tuple[str, ...]  # supported models; the first is the default
     implementation: str  # import path of the ConfiguredProtocol
     messages: str  # import path of the module that declares its messages with `@crosses`
+    terms: str  # the tag of its terms, which `messages` declares
     wording: Wording = field(repr=False)
     engines: Mapping[str, str] = field(default_factory=lambda: {"reference": REFERENCE})  # name → import path
     parts_engine: str | None = None  # import path of the engine that trains on shards; None if there is none

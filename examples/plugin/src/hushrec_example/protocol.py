@@ -15,6 +15,7 @@ ONE_RATING = Protocol(
     models=("means",),
     implementation="hushrec_example.parties:OneRating",
     messages="hushrec_example.parties",
+    terms="one-rating.terms",
     wording=Wording(
         label=lambda budget: f"one-rating ε={budget['epsilon']:g}",
         protects=lambda budget: f"whole profile: ε {budget['epsilon']:g}",

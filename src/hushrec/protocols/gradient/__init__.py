@@ -8,6 +8,7 @@ from hushrec.protocols.protocol import REFERENCE, Protocol, ServerKnowledge, Wor
 
 _SHARED: dict[str, Any] = {
     "messages": "hushrec.protocols.gradient.messages",
+    "terms": "gradient.terms",
     "engines": {
         "cpu": "hushrec.engines.cpu.engine:CpuEngine",
         "gpu": "hushrec.engines.gpu.engine:GpuEngine",

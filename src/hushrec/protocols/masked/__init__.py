@@ -78,6 +78,7 @@ MASKED = Protocol(
     parts_engine="hushrec.engines.sharded.masked:ShardedMaskedEngine",
     implementation="hushrec.protocols.masked.protocol:Masked",
     messages="hushrec.protocols.masked.messages",
+    terms="masked.terms",
     costs="hushrec.capacity:masked_training",
     auditor="hushrec.audit.auditors:MASKED",
     wording=Wording(wording.label, wording.protects, wording.numbers),

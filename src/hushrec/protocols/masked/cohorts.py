@@ -18,7 +18,7 @@ import numpy as np
 
 from hushrec.errors import AttemptFailed, RemoteProtocolError
 from hushrec.protocols.masked.messages import Announcement
-from hushrec.protocols.masked.secagg.primitives import COHORTS_LABEL, Table
+from hushrec.protocols.masked.secagg.primitives import COHORTS_LABEL, Table, derive
 from hushrec.protocols.masked.server_round import Phase, ServerRound
 from hushrec.protocols.masked.terms import MaskedTerms
 
@@ -47,14 +47,14 @@ def draw_cohorts(
 ) -> list[list[bytes]]:
     """Return the names of the devices in each cohort, drawn at random with the given sizes.
 
-    The random order is that of HMAC-SHA256(secret, label ‖ context ‖ name), where `context` is the hash of the
-    announcement. `levels` has a number for each suspicious device: how many discarded sums its table was in, or
-    infinity for a culprit, which broke the protocol. Devices with the same number are spread evenly over the cohorts.
-    If there are more devices than the cohorts can hold, devices in `levels` are left out first, in descending order of
-    their numbers.
+    The random order is that of HMAC-SHA256(key, name) for the key HKDF-SHA256(secret, label ‖ context), where `context`
+    is the hash of the announcement. `levels` has a number for each suspicious device: how many discarded sums its table
+    was in, or infinity for a culprit, which broke the protocol. Devices with the same number are spread evenly over the
+    cohorts. If there are more devices than the cohorts can hold, devices in `levels` are left out first, in descending
+    order of their numbers.
     """
-    key = COHORTS_LABEL + context
-    order = sorted(names, key=lambda name: hmac.digest(secret, key + name, "sha256"))
+    key = derive(secret, COHORTS_LABEL, context)
+    order = sorted(names, key=lambda name: hmac.digest(key, name, "sha256"))
     others = [name for name in order if name not in levels]
     rising = sorted((name for name in order if name in levels), key=lambda name: levels[name])
     spread = rising[: max(sum(sizes) - len(others), 0)]

@@ -1,6 +1,7 @@
 """The device side of the masked protocol: computes reports (with a `DeviceRound`), their costs, and predictions."""
 
 import math
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -181,6 +182,17 @@ class MaskedDevice(DeviceSide):
 
     def check_public(self, public: Arrays) -> None:
         super().check_public(public)
+        unknown = sorted(public.keys() - {entry.name for entry in fields(self._learning.table)} - {"round_number"})
+        if unknown:
+            raise RemoteProtocolError(
+                f"the public table must have known arrays only, got {len(unknown)} others. Devices refuse the table."
+            )
+        number = public.get("round_number")
+        if number is None or number.ndim or not 0 <= number <= self._terms.max_rounds or number % 1:
+            raise RemoteProtocolError(
+                f"round_number of the public table must be a whole number from 0 to {self._terms.max_rounds}. Devices"
+                " refuse the table."
+            )
         if self._learning.table_from(public).n_items != self._terms.n_items:
             raise RemoteProtocolError(
                 f"the public table must have one row for each of {self._terms.n_items} items. Devices refuse the table."

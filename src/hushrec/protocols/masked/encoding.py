@@ -26,7 +26,7 @@ from hushrec.arrays import FloatArray, IntArray
 from hushrec.budget.events import BlockSent
 from hushrec.budget.gaussian import Cohort, own_norm_squared, share_variance, summing_distance
 from hushrec.errors import ParameterError
-from hushrec.protocols.masked.noise import discrete_gaussian
+from hushrec.protocols.masked.noise import discrete_gaussian, distance_of
 from hushrec.protocols.masked.plan import Block
 from hushrec.randomness import RandomStream
 
@@ -61,7 +61,7 @@ class BlockCode:
         """
         distance = 0.0
         if self.share_variance:
-            per_number = cohort.honest * discrete_gaussian(self.share_variance).distance
+            per_number = cohort.honest * distance_of(self.share_variance)
             distance = self.size * (per_number + summing_distance(self.share_variance, cohort.honest))
         return BlockSent(own_norm_squared(self.norm_squared, fraction), self.share_variance, cohort.honest, distance)
 

@@ -1,7 +1,7 @@
 """Discrete Gaussian noise on the integers: P(x) ∝ exp(−x²/2V) for an integer V [Canonne2020].
 
 A draw inverts the cumulative distribution, which is a table of 256-bit numbers built in integer arithmetic. No
-floating-point number is involved, and the statistical distance from the exact distribution is known (`distance`). A
+floating-point number is involved, and the statistical distance from the exact distribution is known (`distance_of`). A
 variance V too large for one table is split as V = V₁ + B²V₂. If x₁ and x₂ have the variances V₁ and V₂, the
 probabilities of x₁ + B x₂ are those of variance V within a factor of (1 + θ)/(1 − θ), where θ = `smoothing_error(v)`
 for v = 1/(1/V₂ + B²/V₁), which is at least 8. For the same reason (docs/proofs.md, "Discrete noise"), the sum of n
@@ -41,7 +41,6 @@ class _Table(NamedTuple):
     high: Words  # the upper 64 bits of the thresholds, (n,)
     low: Words  # the lower 192 bits, (n, 3), most significant word first
     guide: IntArray  # the number of thresholds below each multiple of 2²⁵⁶/2¹⁴, (2¹⁴ + 1,)
-    distance: float  # upper bound on the statistical distance of a draw from the exact distribution
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ def summed_noise(share_variance: int, devices: int) -> DiscreteGaussian:
     if share_variance == 0 or devices == 0:
         return discrete_gaussian(0)
     law = discrete_gaussian(share_variance * devices)
-    shares = devices * discrete_gaussian(share_variance).distance
+    shares = devices * distance_of(share_variance)
     return replace(law, distance=law.distance + shares + summing_distance(share_variance, devices))
 
 
@@ -79,8 +78,27 @@ def discrete_gaussian(variance: int) -> DiscreteGaussian:
     x₁ + B x₂, where x₁ and x₂ are draws of variance V₁ and V₂. V₂ is at least 16, and is split again while it is too
     large.
     """
+    return DiscreteGaussian(variance, distance_of(variance), tuple(map(_build_table, _parts_of(variance))))
+
+
+def distance_of(variance: int) -> float:
+    """Return an upper bound on the statistical distance of one draw with this variance from the exact distribution.
+
+    Each table's distance has three parts. Truncation to −m … m adds at most 2 exp(−(m + 1)²/2V), since the distribution
+    is sub-Gaussian. Rounding every threshold down changes each of 2m + 1 probabilities by less than 2⁻²⁵⁶. The errors
+    of the weights, below 2⁻²⁹⁰, are covered by one more unit of 2⁻²⁵⁶. Each split adds at most 4 θ.
+    """
+    parts = _parts_of(variance)
+    tables = (
+        2 * math.exp(-((m + 1) ** 2) / (2 * v)) + (2 * m + 2) * 2.0**-_BITS for v in parts for m in [_limit_of(v)]
+    )
+    return sum(tables) + 4 * max(len(parts) - 1, 0) * smoothing_error(SMOOTHING_VARIANCE)
+
+
+def _parts_of(variance: int) -> list[int]:
+    """Return the variances of the tables from which a draw is made; none for variance 0."""
     if variance == 0:
-        return DiscreteGaussian(0, 0.0, ())
+        return []
     if not SMALLEST_SHARE_VARIANCE <= variance <= LARGEST_VARIANCE:
         raise ParameterError(
             f"variance must be 0, or from {SMALLEST_SHARE_VARIANCE} to 2^62 squared grid units, got {variance}."
@@ -90,9 +108,12 @@ def discrete_gaussian(variance: int) -> DiscreteGaussian:
     while rest > LARGEST_TABLE_VARIANCE:
         parts.append(_LOWEST_PART + rest % RADIX**2)
         rest = (rest - parts[-1]) // RADIX**2
-    tables = tuple(_build_table(part) for part in (*parts, rest))
-    splits = 4 * len(parts) * smoothing_error(SMOOTHING_VARIANCE)
-    return DiscreteGaussian(variance, sum(table.distance for table in tables) + splits, tables)
+    return [*parts, rest]
+
+
+def _limit_of(variance: int) -> int:
+    """Return m, the largest absolute value in the table of a variance: about 18 √V."""
+    return math.isqrt(_DEVIATIONS**2 * variance) + 1
 
 
 def _invert(table: _Table, size: int, rng: RandomStream) -> IntArray:
@@ -115,13 +136,8 @@ def _invert(table: _Table, size: int, rng: RandomStream) -> IntArray:
 
 
 def _build_table(variance: int) -> _Table:
-    """Return the thresholds ⌊2²⁵⁶ P(X ≤ x)⌋ for x = −m … m − 1, with X truncated to −m … m and m about 18 √V.
-
-    The statistical distance has three parts. Truncation adds at most 2 exp(−(m + 1)²/2V), since the distribution is
-    sub-Gaussian. Rounding every threshold down changes each of 2m + 1 probabilities by less than 2⁻²⁵⁶. The errors of
-    the weights, below 2⁻²⁹⁰, are covered by one more unit of 2⁻²⁵⁶.
-    """
-    limit = math.isqrt(_DEVIATIONS**2 * variance) + 1
+    """Return the thresholds ⌊2²⁵⁶ P(X ≤ x)⌋ for x = −m … m − 1, with X truncated to −m … m, where m is `_limit_of`."""
+    limit = _limit_of(variance)
     weights = _weights(variance, limit)
     total = weights[0] + 2 * sum(weights[1:])
     thresholds = []
@@ -131,11 +147,10 @@ def _build_table(variance: int) -> _Table:
         thresholds.append((below << _BITS) // total)
     raw = b"".join(threshold.to_bytes(_BITS // 8, "big") for threshold in thresholds)
     words = np.frombuffer(raw, dtype=">u8").astype(np.uint64).reshape(-1, _BITS // 64)
-    distance = 2 * math.exp(-((limit + 1) ** 2) / (2 * variance)) + (2 * limit + 2) * 2.0**-_BITS
     high = words[:, 0].copy()
     starts = np.arange(2**_GUIDE_BITS, dtype=np.uint64) << np.uint64(64 - _GUIDE_BITS)
     guide = np.append(np.searchsorted(high, starts, side="left"), len(high)).astype(np.int64)
-    return _Table(-limit, high, words[:, 1:].copy(), guide, distance)
+    return _Table(-limit, high, words[:, 1:].copy(), guide)
 
 
 def _weights(variance: int, limit: int) -> list[int]:

@@ -55,8 +55,8 @@ def counts_surprise(noisy: DecodedSum, survivors: int) -> float:
 
     For sums of honest devices, both exceed 1 only by chance (`DEVIATIONS`). One is how far a single count is outside
     0 … n, the other is the sum of the squares of all negative counts. Each is divided by the largest value that noise
-    explains. If nobody rated any of d items, noise of deviation s alone gives the sum of squares the mean d s²/2 and the
-    variance 5 d s⁴/4.
+    explains. If nobody rated any of d items, noise of deviation s alone gives the sum of squares the mean d s²/2 and
+    the variance 5 d s⁴/4.
     """
     outside = float(np.maximum(noisy.values - survivors, -noisy.values).max())
     below = float(np.sum(np.minimum(noisy.values, 0) ** 2))
