@@ -141,6 +141,17 @@ def test_the_reference_has_every_public_name_and_every_route(site: Path) -> None
     assert (site / "http.html").read_text("utf-8").count("<tr>") > 10
 
 
+def test_the_navigation_has_every_page() -> None:
+    """Each file of docs/ is in `nav` of mkdocs.yml; the decisions are reached from their list."""
+    settings = (ROOT / "mkdocs.yml").read_text("utf-8")
+    assert "not_in_nav: |\n  /decisions/0*\ntheme:" in settings  # nothing else may be left out
+    listed = re.findall(r": ([\w./-]+\.md)$", settings.partition("\nnav:\n")[2], re.MULTILINE)
+    docs = ROOT / "docs"
+    written = {path.relative_to(docs).as_posix() for path in docs.rglob("*.md")}
+    assert {page for page in written if not page.startswith("decisions/0")} <= set(listed)
+    assert len(listed) == len(set(listed))
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """A browser for the pages."""
