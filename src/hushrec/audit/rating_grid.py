@@ -249,7 +249,7 @@ def _recover_unhidden(trace: Trace, terms: Terms) -> RecoveredRatings:
     return RecoveredRatings(log_odds, ratings, norms)
 
 
-def ratings_of_report(part: ReportParts, levels: RatingLevels = WHOLE_STARS, noise: float = 0.0) -> FloatArray:
+def ratings_of_report(part: ReportParts, levels: RatingLevels, noise: float = 0.0) -> FloatArray:
     """Return the ratings recovered from one report whose items are all rated, in the order of `part.items`.
 
     `noise` is the scale of the Laplace noise that the device added to its ratings. The result is not rounded to levels.

@@ -41,7 +41,7 @@ def epsilon_of_mu(mu: float, delta: float) -> float:
     if _log_delta(mu, 0.0) <= math.log(delta):
         return 0.0
     upper = mu**2 / 2 + mu * math.sqrt(-2 * math.log(delta))
-    return bisect_upper(lambda epsilon: _log_delta(mu, epsilon) <= math.log(delta), 0.0, upper)
+    return bisect_upper(lambda epsilon: _log_delta(mu, epsilon) <= math.log(delta), upper)
 
 
 def mu_of_epsilon(epsilon: float, delta: float) -> float:
@@ -54,7 +54,7 @@ def mu_of_epsilon(epsilon: float, delta: float) -> float:
     upper = 1.0
     while not exceeds(upper):
         upper *= 2
-    return math.nextafter(bisect_upper(exceeds, 0.0, upper), 0.0)
+    return math.nextafter(bisect_upper(exceeds, upper), 0.0)
 
 
 def _log_delta(mu: float, epsilon: float) -> float:
@@ -63,11 +63,12 @@ def _log_delta(mu: float, epsilon: float) -> float:
     return first + math.log(-math.expm1(min(second - first, -1e-300)))
 
 
-def bisect_upper(holds: Callable[[float], bool], lower: float, upper: float) -> float:
-    """Return the smallest float in (lower, upper] for which `holds` is true, by bisection.
+def bisect_upper(holds: Callable[[float], bool], upper: float) -> float:
+    """Return the smallest float in (0, upper] for which `holds` is true, by bisection.
 
     `holds` must be false below that float and true from there on.
     """
+    lower = 0.0
     while True:
         middle = (lower + upper) / 2
         if not lower < middle < upper:

@@ -37,9 +37,7 @@ class SeenCohort(NamedTuple):
     secrets: list[Secrets]
 
 
-def watch_cohort(
-    terms: MaskedTerms, tables: Sequence[Table], *, attempts: int = 1, rng: RandomStream
-) -> list[SeenCohort]:
+def watch_cohort(terms: MaskedTerms, tables: Sequence[Table], *, attempts: int, rng: RandomStream) -> list[SeenCohort]:
     """Run `attempts` attempts of a round in which devices mask and send `tables`; return a `SeenCohort` for each."""
     server, *identities = (Ed25519PrivateKey.from_private_bytes(rng.bytes(32)) for _ in range(len(tables) + 1))
     names = [number.to_bytes(DEVICE_BYTES, "big") for number in range(len(tables))]
