@@ -55,6 +55,13 @@ def test_newcomers_to_a_finished_run_get_the_same_list_for_the_same_ratings(
     assert "POST" not in " ".join(server.asked).replace("POST /v1/devices", "")  # nothing left but the enrolments
 
 
+def test_a_device_that_has_not_joined_compares_no_items(tmp_path: Path) -> None:
+    """It has nothing to compare them by: the answer is no, like the empty list of `reasons`, and no error."""
+    with Device.create(tmp_path) as device:
+        assert device.compares_items is False
+        assert device.reasons(["item-1"]) == [[]]
+
+
 def test_a_rating_given_after_the_last_round_counts(tmp_path: Path, rng: np.random.Generator) -> None:
     """Rated the other way round, the other kind of item is recommended at once."""
     server = trained_server(rng)

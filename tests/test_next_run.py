@@ -68,7 +68,9 @@ def test_devices_follow_a_masked_server_into_its_next_run(tmp_path: Path) -> Non
                 device.raise_budget(needed)
                 device.follow()
             assert [item.item for item in devices[0].recommend(5)] == before  # until the next run has learned something
-            assert len(client_of(devices[0]).get("/api/recommendations").json()["items"]) > 0
+            shown = client_of(devices[0]).get("/api/recommendations").json()
+            assert len(shown["items"]) > 0
+            assert "previous run" in shown["no_reasons"]
             assert set(live.rounds.registry._devices) == names
             assert live.rounds.registry.count_active() == PEOPLE
             play_round(live, devices)

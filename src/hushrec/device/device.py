@@ -409,8 +409,8 @@ class Device:
     def compares_items(self) -> bool:
         """Whether this device can tell which items are similar; False if the run knows too little of the items."""
         with self._lock:
-            client, predictions = self._session.client(), self._session.predictions
-            return self.has_learned and client.compares_items(predictions.public())
+            session = self._session
+            return self.has_learned and session.client().compares_items(session.predictions.public())
 
     @property
     def has_learned(self) -> bool:

@@ -32,6 +32,7 @@ TOKEN_HEADER = "hushrec-token"
 ERASED = "Everything is erased."
 MOST_FOUND = 12  # search results per request
 MOST_REASONS = 2
+EARLIER_LIST = "This list is from the previous run, and has no reasons: the present run has not learned anything yet."
 USUAL_RATINGS = 20  # number of ratings to assume when explaining privacy levels to a person without ratings
 
 
@@ -134,7 +135,8 @@ class Page:
     def recommendations(self) -> dict[str, Any]:
         """Return the recommended items, each with the most similar items among those that the person likes.
 
-        `no_reasons` is a sentence if this device cannot compare items, and None otherwise.
+        `no_reasons` is a sentence if this device cannot compare items, for example because the present run has not
+        learned anything yet and the list is from the previous run. Otherwise it is None.
         """
         suggestions, rated, catalogue = self.device.recommend(SHOWN), self.device.ratings(), self.device.catalogue
         reasons = self.device.reasons([suggestion.item for suggestion in suggestions], MOST_REASONS)
@@ -143,7 +145,7 @@ class Page:
             | {"reasons": [{"title": catalogue.title_of(item), "rating": rated[item]} for item in similar]}
             for suggestion, similar in zip(suggestions, reasons, strict=True)
         ]
-        no_reasons = None if self.device.compares_items else NO_REASONS
+        no_reasons = None if self.device.compares_items else NO_REASONS if self.device.has_learned else EARLIER_LIST
         return {"items": items, "order": self.device.list_order, "no_reasons": no_reasons}
 
     def rate(self, rating: Rating) -> dict[str, Any]:
