@@ -167,7 +167,7 @@ class Played:
     attempts: list[int]  # by round
     probes: int
     lost: list[int]  # by round: honest devices whose tables were not learned from
-    believed: list[bool]  # by round: the hostile table is in a sum that was learned from
+    believed: list[bool]  # by round: the false table is in a sum that was learned from
     spent: list[float]  # ε of each honest device
     unpaid: int  # tables of honest devices that were zeros for lack of budget
     suspects: int  # at the end

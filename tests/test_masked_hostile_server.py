@@ -1,4 +1,4 @@
-"""A hostile server, lie by lie: a real device over HTTP refuses, and nothing more leaves it.
+"""A malicious server, lie by lie: a real device over HTTP refuses, and nothing more leaves it.
 
 One honest round is recorded before each of its phases. Each test then opens a copy of the device's store and answers
 its requests with one lie, signed with the server's own key where that helps the lie.

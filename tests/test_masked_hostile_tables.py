@@ -1,4 +1,4 @@
-"""Hostile public tables and profiles, through a whole device round: no exception, no vector beyond its norm bound."""
+"""Crafted public tables and profiles, through a whole device round: no exception, no vector beyond its norm bound."""
 
 from dataclasses import fields
 from typing import Any

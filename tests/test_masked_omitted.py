@@ -1,4 +1,4 @@
-"""Tables that a hostile server leaves out of a sum: chance allows a few, and the noise is sized without them."""
+"""Tables that a malicious server leaves out of a sum: chance allows a few, and the noise is sized without them."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Masked rounds as state machines: whole attempts over the wire, every wrong message, and a hostile server."""
+"""Masked rounds as state machines: whole attempts over the wire, every wrong message, and a malicious server."""
 
 import dataclasses
 import itertools

@@ -27,7 +27,7 @@ GOAL = 3.0  # norm to which promoters move the item's vector, in multiples of th
 
 @dataclass(frozen=True, eq=False)
 class Promoter:
-    """A malicious device that moves the vector of item `target` in a `direction` that people like, to rank it first.
+    """A hostile device that moves the vector of item `target` in a `direction` that people like, to rank it first.
 
     Its gradients are not longer than the server's norm bound (`bound`). It moves the vector to at most `GOAL` times the
     length of the longest item vector, so that honest devices still accept the table.
@@ -89,7 +89,7 @@ def exposure(stage: Stage, share: float, bound: float, rounds: int) -> tuple[int
     """Return the number of honest people who get the promoted item recommended, and the number of all honest people.
 
     The item is recommended if it is in a person's top ten after `rounds` further rounds. `share` is the fraction of
-    promoters (malicious devices) among all people, `bound` the largest gradient norm that the server accepts.
+    promoters (hostile devices) among all people, `bound` the largest gradient norm that the server accepts.
     """
     n_promoters = round(share * len(stage.people))
     liars, honest = np.split(stage.people, [n_promoters])

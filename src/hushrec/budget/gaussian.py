@@ -137,7 +137,7 @@ class Cohort:
     """The size of a cohort, and how many of its devices may drop out or be corrupt.
 
     The sum of a cohort is revealed only if the tables of at least the fraction `survivors` of its `devices` arrive. Of
-    these devices, the fraction `corrupt` may be corrupt and add no noise. A hostile server may leave the tables of
+    these devices, the fraction `corrupt` may be corrupt and add no noise. A malicious server may leave the tables of
     `omitted` others out of the sum. The noise of one device is chosen so that the noise of the `honest` survivors alone
     is enough.
     """
@@ -171,7 +171,7 @@ class Cohort:
 
     @property
     def honest(self) -> int:
-        """The smallest number of honest devices in a sum that a hostile server can learn: n_min − g − c_max."""
+        """The smallest number of honest devices in a sum that a malicious server can learn: n_min − g − c_max."""
         return self.smallest - self.omitted - self.most_corrupt
 
 

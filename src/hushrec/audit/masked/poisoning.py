@@ -33,7 +33,7 @@ Write = Callable[["PoisonedEngine", Round, Any, list[Table]], list[IntArray]]
 
 
 class PoisonedEngine(CpuMaskedEngine):
-    """The training engine of `masked`, with the integers of promoters (malicious devices) added to every sum."""
+    """The training engine of `masked`, with the integers of promoters (hostile devices) added to every sum."""
 
     def __init__(self, problem: AnyProblem, write: Write) -> None:
         super().__init__(problem)
@@ -69,7 +69,7 @@ def added(totals: list[Table], more: list[IntArray]) -> list[Table]:
 
 @dataclass(frozen=True, eq=False)
 class Promotion:
-    """An attack by promoters (malicious devices) that push one item, measured on recommendations to honest people.
+    """An attack by promoters (hostile devices) that push one item, measured on recommendations to honest people.
 
     With `counts`, promoters who write their own tables also raise the item's count. The count affects the item's rank
     in recommendations, but not its predicted rating.

@@ -1,4 +1,4 @@
-"""A plausibility test against hostile tables, which compares the sums of each cohort with those of the other cohorts.
+"""A plausibility test against false tables, which compares the sums of each cohort with those of the other cohorts.
 
 Devices are assigned to cohorts at random, so the sums of honest cohorts differ only by chance. Let a be the sum of a
 block over the n devices of one cohort, b its sum over the n′ devices of all other cohorts, and r = n/n′. If all devices

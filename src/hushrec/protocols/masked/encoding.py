@@ -212,7 +212,7 @@ def is_plausible(code: BlockCode, total: Table, survivors: int) -> bool:
     """Return whether n = `survivors` honest devices can have this sum of a block: ‖sum‖ ≤ n Δ + √(nV) (√d + 8).
 
     Δ², V and d are `norm_squared`, `share_variance` and `size` of the code. The noise of honest devices exceeds the
-    last term with probability below exp(−32). A hostile table of arbitrary integers makes the sum far longer. The
+    last term with probability below exp(−32). A false table of arbitrary integers makes the sum far longer. The
     decision uses only the noisy sum, so it costs no budget.
     """
     length = float(np.linalg.norm(np.asarray(total, dtype=np.uint32).view(np.int32).astype(np.float64)))

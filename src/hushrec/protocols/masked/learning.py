@@ -218,7 +218,7 @@ class Learning(ABC):
         try:
             found = self.entries(blocks, table, *NO_RATINGS)
             ends = [len(own.values) if own.positions is None else int(own.positions[-1]) + 1 for own in found]
-        except Exception as error:  # whatever a hostile server has made to fail
+        except Exception as error:  # whatever a malicious server has made to fail
             raise RemoteProtocolError(UNFIT) from error
         if ends != [block.size for block in blocks]:
             raise RemoteProtocolError(UNFIT)

@@ -1,6 +1,6 @@
-"""A plausibility test for the sums of model `gp` against hostile tables: a sum must not be longer than honest ones are.
+"""A plausibility test for the sums of model `gp` against false tables: a sum must not be longer than honest ones are.
 
-`encoding.is_plausible` only bounds the norm of a sum over n devices by n Δ, so that a hostile table of that length
+`encoding.is_plausible` only bounds the norm of a sum over n devices by n Δ, so that a false table of that length
 passes. Counts and the results of earlier rounds give a tighter bound. A person's rows of an item block are multiples of
 one vector q, and clipping multiplies them by a factor c. The curvature block of the same round gives M and M₂, the
 means of c qqᵀ and c² qqᵀ over all ratings. For an item j with n_j ratings and weight ω_j, row j of the sum is

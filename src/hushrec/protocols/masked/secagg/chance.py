@@ -1,4 +1,4 @@
-"""Probabilities of the random draw of neighbours: what corrupt devices and a hostile server gain from it by chance.
+"""Probabilities of the random draw of neighbours: what corrupt devices and a malicious server gain from it by chance.
 
 A cohort has n devices, of which at most c_max are corrupt; which ones must not depend on the draws. Each device draws k
 neighbours, all draws equally likely.
@@ -32,7 +32,7 @@ def drawn_marked(counts: range, others: int, marked: int, drawn: int) -> float:
 
 @lru_cache(maxsize=64)
 def most_omitted(devices: int, smallest: int, most_corrupt: int, neighbours: int, threshold: int) -> int:
-    """Return g: how many honest survivors' tables a hostile server can leave out of a sum, unless it is very lucky.
+    """Return g: how many honest survivors' tables a malicious server can leave out of a sum, unless it is very lucky.
 
     Let A be the a honest devices whose tables are in the sum, and X the x other honest devices on the list of
     survivors. No device reveals the mask key of a survivor, so the sum is readable only if
