@@ -326,6 +326,15 @@ def test_the_page_waits_as_long_as_a_busy_server_asks(joined: Device, head: str,
     assert taking.code == "busy"
 
 
+@pytest.mark.parametrize("reply", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc"])
+def test_the_page_goes_on_when_the_server_is_killed_during_a_request(joined: Device, reply: bytes) -> None:
+    """The connection ends without a reply, or within it. The page waits for the server, as when it cannot connect."""
+    taking, stop = page_against(joined, lambda connection: connection.sendall(reply))
+    assert stop.seconds == [1.0] * 3
+    assert taking.code == "away"
+    assert taking.words == ""
+
+
 def test_the_page_goes_on_after_its_clock_went_back(joined: Device) -> None:
     """A nonce that the server has seen is raised above its last one, and the request made again."""
     ahead = time.time_ns() + 10**15

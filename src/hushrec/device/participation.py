@@ -78,7 +78,7 @@ class Participation:
             except Stopped:  # by `stop`, or by another thread that closed the device or gave it a new address
                 continue
             except ConnectionFailed as error:
-                if error.code not in ("unreachable", "silent", "busy"):  # retries do not help with a bad certificate
+                if error.code.startswith("certificate-"):  # retries do not help
                     self._note(stop, error.code, str(error))
                     return
                 self._note(stop, BUSY if error.code == "busy" else AWAY)

@@ -247,8 +247,8 @@ def _failure(error: httpx.TransportError, limits: httpx.Timeout) -> ConnectionFa
     reason = _ERRNO.sub("", str(error)) or type(error).__name__
     if isinstance(error, httpx.RemoteProtocolError):
         return ConnectionFailed(
-            f"the server at this address does not speak HTTP ({reason}). Check whether the address must begin with"
-            " https.",
+            f"the server ended the connection without a complete HTTP reply ({reason}). Try again later, or check"
+            " whether the address must begin with https.",
             code="not-http",
         )
     return ConnectionFailed(

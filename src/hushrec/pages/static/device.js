@@ -31,7 +31,7 @@ const WORDS = {
   unreachable: "The server could not be reached at this address. Check the address, and ask the operator whether the server is running.",
   silent: "The server accepted the connection, but did not reply. Try again later.",
   busy: "The server is overloaded. Try again in a moment.",
-  "not-http": "There is no hushrec server at this address. Check whether the address must begin with https.",
+  "not-http": "The server ended the connection without a reply. Try again, or check whether the address must begin with https.",
   "certificate-untrusted": "Your device does not trust this server’s certificate. If the operator gave you a certificate file, enter its path below; otherwise do not continue.",
   "certificate-name": "This server’s certificate is for another address. Use the address that the operator gave you.",
   "certificate-expired": "This server’s certificate has expired, or the clock of this machine is ahead. If the clock is right, the operator has to renew the certificate.",
