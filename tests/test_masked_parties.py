@@ -585,7 +585,7 @@ def test_a_device_refuses_terms_of_sizes_that_would_exhaust_it() -> None:
         with pytest.raises(RemoteProtocolError, match="devices"):
             Masked(8.0, delta=1e-12).make_device(MaskedTerms(sized, rules), problem.model)
     few = replace(priced, cohort=Cohort(1000, 0.8, 0.05, 12), delta=1e-6)
-    with pytest.raises(RemoteProtocolError, match="neighbours"):  # two of three shares are soon in corrupt hands
+    with pytest.raises(RemoteProtocolError, match="rebuild"):  # two of three shares are soon in corrupt hands
         Masked(8.0, delta=1e-6).make_device(MaskedTerms(few, Rules(800, 40, 3, 2)), problem.model)
     for neighbours in (PEOPLE, 10**6, 2**33):
         rules = replace(terms.rules, neighbours=neighbours, threshold=neighbours)
