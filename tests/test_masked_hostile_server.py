@@ -17,16 +17,15 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from lying_kit import DEVICES, SMALLEST, Honest, Told, connected, kept_by, record_round
 from masked_kit import PHASES
-from offline_kit import make_small_offer
+from offline_kit import OfflineServer, make_small_offer
 from service_kit import OPEN_SOCKETS, RUN_ID
 from test_masked_rounds import Attempt
 
-from hushrec import wire
+from hushrec import Device, wire
 from hushrec.device import joining
 from hushrec.errors import AttemptFailed, RemoteProtocolError
 from hushrec.messages import Address, Catalogue, Offer, Public
 from hushrec.models.predictor import Arrays
-from hushrec.offers import check_offer
 from hushrec.protocols.masked.device_round import Idle
 from hushrec.protocols.masked.device_state import attempt_in
 from hushrec.protocols.masked.messages import Announcement, Consent, Partners, Quorum
@@ -476,8 +475,20 @@ def test_an_offer_of_another_protocols_terms_is_refused(honest: Honest, tmp_path
             device._driver().run(joining.fetch_offer(device._session))
         with pytest.raises(RemoteProtocolError, match=r"neither|not over"):
             device._driver().run(joining.look_next(device._session))
-    with pytest.raises(RemoteProtocolError, match="terms must be"):
-        check_offer(wire.decode(told.offer, Offer))
+    check_joining(tmp_path / "new", wire.decode(told.offer, Offer), "terms must be")
+
+
+def test_an_offer_of_a_protocol_that_does_not_protect_ratings_is_refused(tmp_path: Path) -> None:
+    """A server may offer `plain`, to devices that were made for another run."""
+    check_joining(tmp_path / "new", make_small_offer(protocol="plain"), "protect ratings")
+
+
+def check_joining(folder: Path, offer: Offer, reason: str) -> None:
+    """A new device refuses the offer, and the server does not hear from it again."""
+    server = OfflineServer(offer)
+    with Device.create(folder) as device, pytest.raises(RemoteProtocolError, match=reason):
+        server.run(joining.join(device._session))
+    assert server.asked == ["GET /v1/run"]
 
 
 def test_new_items_of_another_width_are_refused_and_the_store_stays_whole(honest: Honest, tmp_path: Path) -> None:
