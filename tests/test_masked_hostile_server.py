@@ -74,6 +74,16 @@ def double_round(arrays: Arrays) -> None:
     arrays["round_number"] = np.zeros(2)
 
 
+def exceed_plan(arrays: Arrays) -> None:
+    """A round that no plan has, and from which the device would think that the run is over."""
+    arrays["round_number"] = np.array(99.0)
+
+
+def precede_plan(arrays: Arrays) -> None:
+    """A round before the first."""
+    arrays["round_number"] = np.array(-1.0)
+
+
 def with_terms(honest: Honest, terms: Any) -> Told:
     """A server that announces another table, and serves it with these terms."""
     told = with_table(honest, shift_offsets)
@@ -210,6 +220,11 @@ LIES: dict[str, tuple[str, str, Lie]] = {  # what it is → store before this ph
     "a table after two rounds at once": ("keys", "round_number", lambda h: with_table(h, double_round)),
     "a table of terms that are no terms": ("keys", "terms must be", lambda h: with_terms(h, Consent(bytes(64)))),
     "a table of another protocol's terms": ("keys", "terms must be", lambda h: with_terms(h, make_small_offer().terms)),
+    "a table after more rounds than the plan has": ("keys", "round_number", lambda h: with_table(h, exceed_plan)),
+    "a table after fewer rounds than none": ("keys", "round_number", lambda h: with_table(h, precede_plan)),
+    "a later attempt in the envelope of this one": (
+        "keys", "of its envelope", lambda h: Told(h.announce(1, 2), Address(1, 1, "keys"), h.public),
+    ),
     "a replayed attempt": ("shares", "in order", lambda h: Told(h.announce())),
     "a replayed attempt in a new envelope": (
         "shares", "later|envelope", lambda h: Told(h.announce(), Address(1, 2, "keys")),
@@ -440,7 +455,9 @@ def test_no_table_is_made_from_another_public_table_than_was_announced(honest: H
         assert [type(message) for message in told.left] == [PublicKeys]
 
 
-@pytest.mark.parametrize("change", ["a weaker noise share", "a changed plan", "no such server"])
+@pytest.mark.parametrize(
+    "change", ["a weaker noise share", "a changed plan", "no such server", "a stranger's next run"]
+)
 def test_a_lie_about_the_terms_is_refused_at_the_next_contact(honest: Honest, tmp_path: Path, change: str) -> None:
     """A public table of other terms than were accepted, and an offer that costs more than it says."""
     shutil.copytree(honest.folder / "keys", tmp_path / "device")
@@ -455,7 +472,8 @@ def test_a_lie_about_the_terms_is_refused_at_the_next_contact(honest: Honest, tm
         told.public = wire.encode(Public.of(RUN_ID, public.round_number, other, public.by_name()))
         reason = "run that this device joined"
     else:
-        told.offer = wire.encode(dataclasses.replace(honest.offer, server_key=bytes(32)))
+        run_id = RUN_ID if change == "no such server" else "cd" * 16
+        told.offer = wire.encode(dataclasses.replace(honest.offer, run_id=run_id, server_key=bytes(32)))
         reason = "run that this device joined"
     with connected(tmp_path / "device", told) as device:
         with pytest.raises(RemoteProtocolError, match=reason):
@@ -463,6 +481,9 @@ def test_a_lie_about_the_terms_is_refused_at_the_next_contact(honest: Honest, tm
         if change == "a changed plan":
             with pytest.raises(RemoteProtocolError, match="terms"):
                 device._driver().run(device._session.refresh_public())
+        if change == "a stranger's next run":
+            with pytest.raises(RemoteProtocolError, match="neither"):
+                device._driver().run(joining.follow(device._session))
         assert told.left == []
 
 

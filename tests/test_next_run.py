@@ -273,6 +273,7 @@ def test_a_second_masked_run_does_not_raise_the_limit_by_itself(tmp_path: Path) 
         with pytest.raises(BudgetExceeded, match="--raise-to") as refusal:
             first.join(live.url)
         assert (first.has_joined, first.budget()["limit"]) == (False, before["limit"])
+        assert live.rounds.registry.count_active() == PEOPLE - 1  # it was refused before the server heard of it
         first.choose(epsilon=1)  # this much is left
         first.join(live.url)
         assert first.budget()["limit"] == before["limit"]
