@@ -597,6 +597,14 @@ def test_a_device_refuses_terms_of_sizes_that_would_exhaust_it() -> None:
             MaskedTerms(replace(priced, reserve=reserve), terms.rules)
 
 
+def test_a_device_refuses_terms_for_more_items_than_its_catalogue_has() -> None:
+    """Else it would fail, or read beyond the columns of its items."""
+    problem = small_problem(n_users=PEOPLE)
+    model = replace(problem.model, columns=problem.model.columns.first(problem.n_items - 1))
+    with pytest.raises(RemoteProtocolError, match="catalogue"):
+        Masked(8.0).make_device(problem.terms, model)
+
+
 def test_a_device_prices_terms_of_many_blocks_at_once() -> None:
     """Each block has another variance. Tables of the noise would take seconds to build, and are not needed."""
     count = 800
