@@ -369,6 +369,15 @@ def test_a_stranger_that_sends_slowly_in_the_name_of_a_device_does_not_keep_it_o
             connection.close()
 
 
+def test_the_report_of_an_unknown_device_is_refused_before_its_body_is_read(tmp_path: Path) -> None:
+    """The stranger has sent nothing but the head."""
+    with live_server(tmp_path) as live:
+        (connection,) = begin_reports(live, f"Hushrec {'0' * 32}:1:{'A' * 86}", 1)
+        connection.settimeout(PATIENCE)
+        assert connection.recv(100).split()[1] == b"401"
+        connection.close()
+
+
 def begin_reports(live: Live, header: str, count: int) -> list[socket.socket]:
     """Send the heads of so many reports with this Authorization, and no body."""
     head = f"POST /v1/reports HTTP/1.1\r\nHost: x\r\nAuthorization: {header}\r\nContent-Length: 99\r\n\r\n"
