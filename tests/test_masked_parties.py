@@ -20,7 +20,7 @@ from hushrec.device.budgets import allow_run
 from hushrec.engines.cpu.masked import CpuMaskedEngine
 from hushrec.engines.reference import ReferenceEngine
 from hushrec.errors import LocalProtocolError, ParameterError, RemoteProtocolError
-from hushrec.messages import Address, Envelope
+from hushrec.messages import NO_REPORT, Address, Envelope
 from hushrec.protocols import find_protocol
 from hushrec.protocols.masked import device_table
 from hushrec.protocols.masked.device_round import MOST_ATTEMPTS, check_announcement
@@ -361,6 +361,19 @@ def test_the_reports_of_a_copy_in_a_run_without_noise_cost_everything_once() -> 
     client._private.ledger.charge(events)
     assert client._private.ledger["table"].charged() == np.inf
     assert client.side.begin_again(client._private, 1)[1] == []
+
+
+def test_a_device_that_joins_again_reports_after_everything_that_its_copy_sent() -> None:
+    """The copy's last report was in the third phase of an attempt; the device waits for another attempt or round."""
+    client = run_of().clients[0]
+    client.begin_again((2, 3, 2))
+    for address in (Address(1, 1, "keys"), Address(2, 3, "keys"), Address(2, 3, "consent"), Address(2, 4, "shares")):
+        with pytest.raises(RemoteProtocolError, match="in order"):
+            client.check_order(address)
+    client.check_order(Address(2, 4, "keys"))
+    assert client.last_report >= (2, 3, 2)
+    client.begin_again(NO_REPORT)
+    assert client.last_round == 2
 
 
 @pytest.mark.parametrize("large", [False, True])

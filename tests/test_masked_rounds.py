@@ -571,6 +571,8 @@ def test_malformed_messages_cannot_be_built() -> None:
         lambda: Consent(bytes(63)),
         lambda: Announcement(RUN, 1, 1, bytes(31), bytes(32), bytes(64)),
         lambda: Announcement(RUN, 0, 1, bytes(32), bytes(32), bytes(64)),
+        lambda: Announcement(RUN + "a", 1, 1, bytes(32), bytes(32), bytes(64)),
+        lambda: Announcement(RUN, 1, 2**31, bytes(32), bytes(32), bytes(64)),
         lambda: positions_in(b"\x01", 7),
     ]
     for build in wrong:
