@@ -21,6 +21,7 @@ from hushrec.budget.events import (
     PermanentDraw,
     RatingsPerturbed,
     SelectionSent,
+    TablesElsewhere,
     TableSent,
     gradient_rho,
 )
@@ -108,6 +109,13 @@ def test_a_copy_is_equal_and_apart(kind: Any) -> None:
     assert copy == accountant
     copy.compose(event)
     assert copy != accountant
+
+
+def test_tables_of_a_copy_cost_budget_and_distance_and_are_not_counted() -> None:
+    """The distance of their noise is paid from delta, as that of the device's own tables."""
+    accountant = composed(TableAccountant(), TablesElsewhere(1.5, 1e-9), TablesElsewhere(0.5, 2e-9))
+    assert accountant == TableAccountant(0, 2.0, 1.0, pytest.approx(3e-9))
+    assert accountant.epsilon(1e-6) == math.inf > TableAccountant(0, 2.0, 1.0).epsilon(1e-6)
 
 
 def test_noisy_ratings_add_up() -> None:

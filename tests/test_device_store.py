@@ -254,6 +254,29 @@ def test_impossible_places_are_one_sentence(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_text() == "mine"
 
 
+@pytest.mark.parametrize("place", [".", "device.sqlite"])
+def test_a_store_that_others_can_read_is_not_opened(tmp_path: Path, place: str) -> None:
+    """Neither the folder nor the file; closed to others again, the store opens."""
+    folder = tmp_path / "store"
+    Store(folder, create=True).close()
+    mode = (folder / place).stat().st_mode
+    assert mode & 0o077 == 0
+    (folder / place).chmod(mode | 0o040)
+    with pytest.raises(StorageError, match="its owner only"):
+        Store(folder)
+    (folder / place).chmod(mode)
+    Store(folder).close()
+
+
+def test_the_database_is_set_to_keep_nothing_that_was_removed(tmp_path: Path) -> None:
+    """Some builds of SQLite overwrite what is removed by default, so that other tests do not notice the setting."""
+    with closing(Store(tmp_path / "store", create=True)) as store:
+        settings = {
+            name: store._rows(f"PRAGMA {name}")[0][0] for name in ("secure_delete", "temp_store", "synchronous")
+        }
+    assert settings == {"secure_delete": 1, "temp_store": 2, "synchronous": 2}  # on, memory, full
+
+
 def test_a_folder_with_files_of_ones_own_is_no_place_for_a_store(tmp_path: Path) -> None:
     """`init --store .` neither closes a folder to others nor puts it in reach of `forget`."""
     tmp_path.chmod(0o755)

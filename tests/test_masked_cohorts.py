@@ -1,5 +1,6 @@
 """Several cohorts in one round: how many there are, their sums, and what becomes of one that fails or is spoiled."""
 
+import copy
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -126,6 +127,10 @@ def test_sums_of_tables_stand_for_the_tables() -> None:
         for devices, size in (([one], 3), ([one, other], len(total))):
             with pytest.raises(LocalProtocolError, match=r"devices|shape"):
                 cohort.receive_sum(dict.fromkeys(devices, bytes(64)), np.zeros(size, dtype=np.uint32))
+        twice = copy.deepcopy(cohort)
+        twice.receive_sum({one: bytes(64)}, np.zeros(len(total), dtype=np.uint32))
+        with pytest.raises(LocalProtocolError, match="before"):
+            twice.receive_sum({one: bytes(64)}, np.zeros(len(total), dtype=np.uint32))
         return close([], list(grouped.values()))
 
     server.close_phase = close_with_sums  # type: ignore[method-assign]

@@ -17,16 +17,15 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from lying_kit import DEVICES, SMALLEST, Honest, Told, connected, kept_by, record_round
 from masked_kit import PHASES
-from offline_kit import make_small_offer
+from offline_kit import OfflineServer, make_small_offer
 from service_kit import OPEN_SOCKETS, RUN_ID
 from test_masked_rounds import Attempt
 
-from hushrec import wire
+from hushrec import Device, wire
 from hushrec.device import joining
 from hushrec.errors import AttemptFailed, RemoteProtocolError
 from hushrec.messages import Address, Catalogue, Offer, Public
 from hushrec.models.predictor import Arrays
-from hushrec.offers import check_offer
 from hushrec.protocols.masked.device_round import Idle
 from hushrec.protocols.masked.device_state import attempt_in
 from hushrec.protocols.masked.messages import Announcement, Consent, Partners, Quorum
@@ -73,6 +72,16 @@ def add_array(arrays: Arrays) -> None:
 def double_round(arrays: Arrays) -> None:
     """Two numbers where one stands."""
     arrays["round_number"] = np.zeros(2)
+
+
+def exceed_plan(arrays: Arrays) -> None:
+    """A round that no plan has, and from which the device would think that the run is over."""
+    arrays["round_number"] = np.array(99.0)
+
+
+def precede_plan(arrays: Arrays) -> None:
+    """A round before the first."""
+    arrays["round_number"] = np.array(-1.0)
 
 
 def with_terms(honest: Honest, terms: Any) -> Told:
@@ -211,6 +220,11 @@ LIES: dict[str, tuple[str, str, Lie]] = {  # what it is → store before this ph
     "a table after two rounds at once": ("keys", "round_number", lambda h: with_table(h, double_round)),
     "a table of terms that are no terms": ("keys", "terms must be", lambda h: with_terms(h, Consent(bytes(64)))),
     "a table of another protocol's terms": ("keys", "terms must be", lambda h: with_terms(h, make_small_offer().terms)),
+    "a table after more rounds than the plan has": ("keys", "round_number", lambda h: with_table(h, exceed_plan)),
+    "a table after fewer rounds than none": ("keys", "round_number", lambda h: with_table(h, precede_plan)),
+    "a later attempt in the envelope of this one": (
+        "keys", "of its envelope", lambda h: Told(h.announce(1, 2), Address(1, 1, "keys"), h.public),
+    ),
     "a replayed attempt": ("shares", "in order", lambda h: Told(h.announce())),
     "a replayed attempt in a new envelope": (
         "shares", "later|envelope", lambda h: Told(h.announce(), Address(1, 2, "keys")),
@@ -441,7 +455,9 @@ def test_no_table_is_made_from_another_public_table_than_was_announced(honest: H
         assert [type(message) for message in told.left] == [PublicKeys]
 
 
-@pytest.mark.parametrize("change", ["a weaker noise share", "a changed plan", "no such server"])
+@pytest.mark.parametrize(
+    "change", ["a weaker noise share", "a changed plan", "no such server", "a stranger's next run"]
+)
 def test_a_lie_about_the_terms_is_refused_at_the_next_contact(honest: Honest, tmp_path: Path, change: str) -> None:
     """A public table of other terms than were accepted, and an offer that costs more than it says."""
     shutil.copytree(honest.folder / "keys", tmp_path / "device")
@@ -456,7 +472,8 @@ def test_a_lie_about_the_terms_is_refused_at_the_next_contact(honest: Honest, tm
         told.public = wire.encode(Public.of(RUN_ID, public.round_number, other, public.by_name()))
         reason = "run that this device joined"
     else:
-        told.offer = wire.encode(dataclasses.replace(honest.offer, server_key=bytes(32)))
+        run_id = RUN_ID if change == "no such server" else "cd" * 16
+        told.offer = wire.encode(dataclasses.replace(honest.offer, run_id=run_id, server_key=bytes(32)))
         reason = "run that this device joined"
     with connected(tmp_path / "device", told) as device:
         with pytest.raises(RemoteProtocolError, match=reason):
@@ -464,6 +481,9 @@ def test_a_lie_about_the_terms_is_refused_at_the_next_contact(honest: Honest, tm
         if change == "a changed plan":
             with pytest.raises(RemoteProtocolError, match="terms"):
                 device._driver().run(device._session.refresh_public())
+        if change == "a stranger's next run":
+            with pytest.raises(RemoteProtocolError, match="neither"):
+                device._driver().run(joining.follow(device._session))
         assert told.left == []
 
 
@@ -476,8 +496,20 @@ def test_an_offer_of_another_protocols_terms_is_refused(honest: Honest, tmp_path
             device._driver().run(joining.fetch_offer(device._session))
         with pytest.raises(RemoteProtocolError, match=r"neither|not over"):
             device._driver().run(joining.look_next(device._session))
-    with pytest.raises(RemoteProtocolError, match="terms must be"):
-        check_offer(wire.decode(told.offer, Offer))
+    check_joining(tmp_path / "new", wire.decode(told.offer, Offer), "terms must be")
+
+
+def test_an_offer_of_a_protocol_that_does_not_protect_ratings_is_refused(tmp_path: Path) -> None:
+    """A server may offer `plain`, to devices that were made for another run."""
+    check_joining(tmp_path / "new", make_small_offer(protocol="plain"), "protect ratings")
+
+
+def check_joining(folder: Path, offer: Offer, reason: str) -> None:
+    """A new device refuses the offer, and the server does not hear from it again."""
+    server = OfflineServer(offer)
+    with Device.create(folder) as device, pytest.raises(RemoteProtocolError, match=reason):
+        server.run(joining.join(device._session))
+    assert server.asked == ["GET /v1/run"]
 
 
 def test_new_items_of_another_width_are_refused_and_the_store_stays_whole(honest: Honest, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from hushrec.device.budgets import allow_run
 from hushrec.engines.cpu.masked import CpuMaskedEngine
 from hushrec.engines.reference import ReferenceEngine
 from hushrec.errors import LocalProtocolError, ParameterError, RemoteProtocolError
-from hushrec.messages import Address, Envelope
+from hushrec.messages import NO_REPORT, Address, Envelope
 from hushrec.protocols import find_protocol
 from hushrec.protocols.masked import device_table
 from hushrec.protocols.masked.device_round import MOST_ATTEMPTS, check_announcement
@@ -363,6 +363,19 @@ def test_the_reports_of_a_copy_in_a_run_without_noise_cost_everything_once() -> 
     assert client.side.begin_again(client._private, 1)[1] == []
 
 
+def test_a_device_that_joins_again_reports_after_everything_that_its_copy_sent() -> None:
+    """The copy's last report was in the third phase of an attempt; the device waits for another attempt or round."""
+    client = run_of().clients[0]
+    client.begin_again((2, 3, 2))
+    for address in (Address(1, 1, "keys"), Address(2, 3, "keys"), Address(2, 3, "consent"), Address(2, 4, "shares")):
+        with pytest.raises(RemoteProtocolError, match="in order"):
+            client.check_order(address)
+    client.check_order(Address(2, 4, "keys"))
+    assert client.last_report >= (2, 3, 2)
+    client.begin_again(NO_REPORT)
+    assert client.last_round == 2
+
+
 @pytest.mark.parametrize("large", [False, True])
 @pytest.mark.parametrize(
     "why", ["no ratings", "a probe", "an empty ledger", "nothing left of the run", "own epsilon 0"]
@@ -585,7 +598,7 @@ def test_a_device_refuses_terms_of_sizes_that_would_exhaust_it() -> None:
         with pytest.raises(RemoteProtocolError, match="devices"):
             Masked(8.0, delta=1e-12).make_device(MaskedTerms(sized, rules), problem.model)
     few = replace(priced, cohort=Cohort(1000, 0.8, 0.05, 12), delta=1e-6)
-    with pytest.raises(RemoteProtocolError, match="neighbours"):  # two of three shares are soon in corrupt hands
+    with pytest.raises(RemoteProtocolError, match="rebuild"):  # two of three shares are soon in corrupt hands
         Masked(8.0, delta=1e-6).make_device(MaskedTerms(few, Rules(800, 40, 3, 2)), problem.model)
     for neighbours in (PEOPLE, 10**6, 2**33):
         rules = replace(terms.rules, neighbours=neighbours, threshold=neighbours)
@@ -595,6 +608,14 @@ def test_a_device_refuses_terms_of_sizes_that_would_exhaust_it() -> None:
     for reserve in (math.nan, -5.0, 1.0, 1e300):
         with pytest.raises(RemoteProtocolError, match="reserve"):
             MaskedTerms(replace(priced, reserve=reserve), terms.rules)
+
+
+def test_a_device_refuses_terms_for_more_items_than_its_catalogue_has() -> None:
+    """Else it would fail, or read beyond the columns of its items."""
+    problem = small_problem(n_users=PEOPLE)
+    model = replace(problem.model, columns=problem.model.columns.first(problem.n_items - 1))
+    with pytest.raises(RemoteProtocolError, match="catalogue"):
+        Masked(8.0).make_device(problem.terms, model)
 
 
 def test_a_device_prices_terms_of_many_blocks_at_once() -> None:

@@ -18,7 +18,7 @@ from hushrec import wire
 from hushrec.budget.accountants import TableAccountant
 from hushrec.budget.gaussian import Cohort, run_mu
 from hushrec.errors import AttemptFailed, LocalProtocolError, ParameterError, RemoteProtocolError
-from hushrec.messages import Envelope, Offer, Public
+from hushrec.messages import LARGEST_TABLE, Envelope, Offer, Public
 from hushrec.protocols.masked import server_round
 from hushrec.protocols.masked.device_round import NEXT_STATE, Consented, DeviceRound, Idle, Keyed, Sent, Shared
 from hushrec.protocols.masked.device_table import affordable_fraction, make_table
@@ -406,6 +406,38 @@ def test_terms_that_cost_more_than_they_say_are_refused() -> None:
         terms.table_size(3)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"share_variance": 15},
+        {"share_variance": 2**62 + 1},
+        {"norm_squared": 0},
+        {"norm_squared": 2**63, "share_variance": 2**62},
+        {"clip_units": 0},
+        {"clip_units": 2**16 + 1},
+    ],
+)
+def test_terms_that_no_device_could_compute_with_are_refused(change: dict[str, int]) -> None:
+    """A device would fail in the middle of a round, or its integers would overflow."""
+    terms = make_terms()
+    first, *others = terms.priced.codes[0]
+    codes = ((dataclasses.replace(first, **change), *others), *terms.priced.codes[1:])
+    with pytest.raises(RemoteProtocolError, match="must have a share_variance"):
+        MaskedTerms(dataclasses.replace(terms.priced, codes=codes), terms.rules)
+
+
+def test_terms_with_a_large_delta_or_large_tables_are_refused() -> None:
+    """Delta above 1/(10 n) promises little; and a table must fit into one message."""
+    terms = make_terms()
+    with pytest.raises(ParameterError, match="delta must be"):
+        MaskedTerms(dataclasses.replace(terms.priced, delta=0.02), terms.rules)
+    size = LARGEST_TABLE // 4 + 1
+    code = dataclasses.replace(terms.priced.codes[0][0], size=size, clip=1.0, norm_squared=1)
+    plan = make_plan([[Block("counts", (size,), 1.0, 1.0)]])
+    with pytest.raises(RemoteProtocolError, match="bytes"):
+        MaskedTerms(dataclasses.replace(terms.priced, plan=plan, codes=((code,),)), terms.rules)
+
+
 def test_a_device_goes_on_from_its_stored_state_in_every_phase() -> None:
     """Each state given to a new object: the round ends with the same sum, so that a restart loses nothing."""
     attempt = Attempt()
@@ -539,6 +571,8 @@ def test_malformed_messages_cannot_be_built() -> None:
         lambda: Consent(bytes(63)),
         lambda: Announcement(RUN, 1, 1, bytes(31), bytes(32), bytes(64)),
         lambda: Announcement(RUN, 0, 1, bytes(32), bytes(32), bytes(64)),
+        lambda: Announcement(RUN + "a", 1, 1, bytes(32), bytes(32), bytes(64)),
+        lambda: Announcement(RUN, 1, 2**31, bytes(32), bytes(32), bytes(64)),
         lambda: positions_in(b"\x01", 7),
     ]
     for build in wrong:
@@ -654,6 +688,8 @@ def test_a_person_with_half_a_budget_pays_half_and_stays_within_it() -> None:
         _, spent = make_table(priced, number, blocks, spent, fraction=0.5, randomness=SeededRandomness(1))
     assert spent.spent() == pytest.approx(run_mu(8, 1e-6) ** 2 / 4, rel=1e-4)
     assert spent.tables == 2
+    assert affordable_fraction(priced, 2, spent, 0.5) == 0.0  # a repeated attempt, for which nothing is left
+    assert affordable_fraction(priced, 2, spent) > 0  # unless the person allows more from now on
 
 
 def test_blocks_must_be_those_of_the_round() -> None:

@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 from command import run
-from service_kit import OPEN_SOCKETS, held_port, live_server, new_device, play, small_settings, wait_for
+from service_kit import OPEN_SOCKETS, RawDevice, held_port, live_server, new_device, play, small_settings, wait_for
 from test_device_ui import client_of
 from test_masked_service import PHASES, catalogue, masked_settings, new_people, play_round, report, tables_of
+from test_service_security import kind
 
-from hushrec import Device
+from hushrec import Device, wire
 from hushrec.device import joining
 from hushrec.errors import BudgetExceeded, ConsentNeeded, CopiedStore, ParameterError, RemoteProtocolError
+from hushrec.messages import Enrolment
 from hushrec.service.setup import Items, prepare_run, stored_number
 from hushrec.service.storage import Storage
 
@@ -54,6 +56,10 @@ def test_devices_follow_a_masked_server_into_its_next_run(tmp_path: Path) -> Non
             one = devices[0].budget()
         with live_server(tmp_path, masked_settings(PEOPLE, **three(run=2)), items=catalogue(), port=port) as live:
             assert (live.rounds.number, live.rounds.round_number, live.rounds.registry.count_active()) == (2, 0, 0)
+            with RawDevice(live, enrol=False) as stranger:
+                body = wire.encode(Enrolment(stranger.key.public_key))
+                assert kind(stranger.send("POST", "/v1/devices", body, device=min(names))) == "bad-signature"
+            assert live.rounds.registry.count_active() == 0  # nobody agrees in the name of another
             with pytest.raises(ConsentNeeded, match="--next") as consent:
                 devices[0].step()
             assert consent.value.code == "next"
@@ -275,6 +281,7 @@ def test_a_second_masked_run_does_not_raise_the_limit_by_itself(tmp_path: Path) 
         with pytest.raises(BudgetExceeded, match="--raise-to") as refusal:
             first.join(live.url)
         assert (first.has_joined, first.budget()["limit"]) == (False, before["limit"])
+        assert live.rounds.registry.count_active() == PEOPLE - 1  # it was refused before the server heard of it
         first.choose(epsilon=1)  # this much is left
         first.join(live.url)
         assert first.budget()["limit"] == before["limit"]

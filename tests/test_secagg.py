@@ -13,6 +13,7 @@ from secagg_kit import ANNOUNCEMENT, STEPS, Cohort, make_party
 
 from hushrec.errors import AttemptFailed, ParameterError, RemoteProtocolError
 from hushrec.protocols.masked.secagg import server
+from hushrec.protocols.masked.secagg.chance import LARGEST_RISK
 from hushrec.protocols.masked.secagg.device import (
     accept_partners,
     accept_roster,
@@ -34,6 +35,7 @@ from hushrec.protocols.masked.secagg.roster import (
     edges,
     make_roster,
     share_risk,
+    survivors_text,
 )
 from hushrec.protocols.masked.secagg.shamir import PRIME, join_shares, split_secret
 from hushrec.randomness import SystemStream
@@ -578,6 +580,18 @@ def test_nothing_is_revealed_without_a_quorum(finished: Cohort) -> None:
         reveal(signatures, finished.survivors[:-1])  # signed another list
 
 
+def test_no_share_of_a_device_that_is_no_partner_is_revealed(finished: Cohort) -> None:
+    """It would be the share of its mask key, as of one who dropped out."""
+    party = finished.parties[0]
+    left_out = min(party.held)
+    pairing = dataclasses.replace(party.pairing, partners=party.pairing.partners - {left_out})
+    survivors = sorted(pairing.partners)
+    text = survivors_text(pairing.context, survivors, 10)
+    signatures = {other.own: other.identity.sign(text) for other in finished.parties}
+    revealed = reveal_shares(party.held, finished.roster.identities, pairing, survivors, signatures, COMPLETE)
+    assert revealed.keys() == party.held.keys() - {left_out}
+
+
 def test_no_two_lists_can_both_have_a_quorum() -> None:
     """Honest devices sign once and corrupt ones twice: n − c + 2c signatures are fewer than two times n_min."""
     for devices in range(3, 60):
@@ -618,11 +632,13 @@ def test_a_bitmap_by_hand() -> None:
 
 
 def test_rules_by_probability() -> None:
-    """Few enough corrupt neighbours for anybody's secrets, enough helpers for everybody; the next smaller k fails."""
+    """Few enough corrupt neighbours for anybody's secrets, enough helpers for everybody, and no more than needed."""
     rules = choose_rules(1000, 800, 80)
     assert rules.threshold == rules.neighbours // 2 + 1
     assert rules.neighbours < 100
-    assert rules.risk(1000) <= 1e-9
+    assert rules.risk(1000) <= LARGEST_RISK
+    too_few = Rules(800, 80, 20, 11)  # anybody of 1,000 may be the one whose neighbours are corrupt
+    assert too_few.risk(1000) == pytest.approx(1000 * stats.hypergeom.sf(10, 999, 80, 20), rel=1e-9)
     for devices, corrupt, neighbours, threshold in (
         (100, 10, 20, 6),
         (1000, 400, 100, 51),

@@ -273,7 +273,7 @@ def test_strangers_use_up_no_turn_of_those_who_may_join(tmp_path: Path) -> None:
         registry._limits = registry._limits.model_copy(update={"enrolments_per_second": 0.2})
         one_place = schema.enrolments.update().values(tokens=1.0, filled_at=time.time())
         await storage.write(lambda connection: connection.execute(one_place))
-        (code,) = await registry.invite(1)
+        code, other = await registry.invite(2)
 
         async def enrol(key: DeviceKey, invitation: str | None, *, signed_by: DeviceKey | None = None) -> None:
             enrolment = Enrolment(key.public_key, invitation)
@@ -291,10 +291,14 @@ def test_strangers_use_up_no_turn_of_those_who_may_join(tmp_path: Path) -> None:
         await enrol(keys[1], code)
         with pytest.raises(Refusal, match="invitation"):
             await enrol(keys[2], code)
+        with pytest.raises(Refusal, match="too many"):
+            await enrol(keys[2], other)
+        await storage.write(lambda connection: connection.execute(one_place))
+        await enrol(keys[2], other)  # the refusal has not used up the invitation
 
     with insides(tmp_path) as (storage, rounds):
         asyncio.run(scenario(storage, rounds))
-        assert len(stored(storage, sa.select(schema.devices.c.id))) == 1
+        assert len(stored(storage, sa.select(schema.devices.c.id))) == 2
 
 
 def test_the_schedule_survives_what_nobody_foresaw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ from hushrec.messages import Enrolment, Envelope, Receipt
 from hushrec.protocols.gradient.messages import REPORT, ItemVectors
 from hushrec.service.monitor import JsonLines
 from hushrec.service.storage import Storage
-from hushrec.signing import DeviceKey, Request, header_of, parse_header
+from hushrec.signing import DeviceKey, Request, device_id_of, header_of, parse_header
 
 pytestmark = OPEN_SOCKETS
 
@@ -150,6 +150,9 @@ def test_an_enrolment_must_be_signed_with_the_key_it_brings(tmp_path: Path) -> N
         victim = DeviceKey.generate().public_key
         body = wire.encode(Enrolment(victim))
         assert kind(thief.send("POST", "/v1/devices", body)) == "bad-signature"
+        assert kind(thief.send("POST", "/v1/devices", body, device=device_id_of(victim))) == "bad-signature"
+        own = wire.encode(Enrolment(thief.key.public_key))
+        assert kind(thief.send("POST", "/v1/devices", own, device=device_id_of(victim))) == "bad-signature"
         assert kind(thief.send("POST", "/v1/devices", b"\x80")) == "malformed"
         low_order = wire.encode(Enrolment(bytes(32)))
         assert thief.send("POST", "/v1/devices", low_order).status_code in (401, 422)

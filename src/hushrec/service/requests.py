@@ -2,7 +2,6 @@
 
 import asyncio
 import hmac
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated
@@ -18,8 +17,9 @@ from hushrec.service.problems import Refusal
 from hushrec.service.registry import Device, digest_of
 from hushrec.service.rounds import Rounds
 
-MOST_PER_DEVICE = 4  # concurrent reports of one device
+MOST_PER_DEVICE = 4  # bodies of one device that are received at once
 _CHUNK = 128 * 1024  # bytes
+_AT_ONCE = 0.0  # a time of the event loop that has passed
 
 
 class Service:
@@ -31,28 +31,60 @@ class Service:
         self.downloads = asyncio.Semaphore(self.limits.waiting_downloads)
         self._public_downloads = asyncio.Semaphore(self.limits.waiting_downloads)
         self._checking: asyncio.Future[None] | None = None
-        self._sending: Counter[str] = Counter()  # reports being received, by device
-        self._bytes = 0  # total size of the reports being received
+        self._sending = 0  # number of reports being received or stored
+        self._bytes = 0  # total size of these reports
+        self._arriving: dict[str, list[asyncio.Timeout]] = {}  # time limits of bodies, the oldest first, by device
 
-    async def body(self, request: Request, largest: int) -> bytes:
-        """Return the request's body; refuse it as soon as it exceeds `largest` bytes or the time limit."""
+    async def body(self, request: Request, largest: int, device: str = "") -> bytes:
+        """Return the request's body; refuse it as soon as it exceeds `largest` bytes or the time limit.
+
+        `device` is the id that the request names, if any. At most `MOST_PER_DEVICE` bodies of one device are received
+        at once (see `_count_body`).
+        """
         declared = request.headers.get("content-length", "0")
         if not declared.isdecimal() or int(declared) > largest:
             raise _too_large(largest)
         chunks, length = [], 0
+        limit = asyncio.timeout(self.limits.body_seconds)
         try:
-            async with asyncio.timeout(self.limits.body_seconds):
-                async for chunk in request.stream():
-                    length += len(chunk)
-                    if length > largest:
-                        raise _too_large(largest)
-                    chunks.append(chunk)
+            async with limit:
+                with self._count_body(device, limit):
+                    async for chunk in request.stream():
+                        length += len(chunk)
+                        if length > largest:
+                            raise _too_large(largest)
+                        chunks.append(chunk)
         except TimeoutError:
+            if limit.when() == _AT_ONCE:
+                raise Refusal(
+                    f"a device must send at most {MOST_PER_DEVICE} requests at once. Try again.",
+                    code="too-many-requests",
+                    retry_after=1,
+                ) from None
             raise Refusal(
                 f"the body of a request must arrive within {self.limits.body_seconds:g} seconds. Try again.",
                 code="too-slow",
             ) from None
         return b"".join(chunks)
+
+    @contextmanager
+    def _count_body(self, device: str, limit: asyncio.Timeout) -> Iterator[None]:
+        """Count a body as being received for `device` while this context is open; end its oldest body if it has many.
+
+        A signature covers the body, so it cannot be checked before. Until then, anybody who knows the device's id may
+        have sent the request. By sending slowly they cannot keep out the body of the device itself, which comes last.
+        """
+        own = self._arriving.setdefault(device, [])
+        own.append(limit)
+        if device and len(own) > MOST_PER_DEVICE:
+            own.pop(0).reschedule(_AT_ONCE)
+        try:
+            yield
+        finally:
+            if limit in own:
+                own.remove(limit)
+            if not own and self._arriving.get(device) is own:
+                del self._arriving[device]
 
     async def signed(self, request: Request, largest: int) -> tuple[Device, Credentials, signing.Request]:
         """Authenticate a request whose body has at most `largest` bytes; raise `Refusal` if it is not valid.
@@ -62,7 +94,7 @@ class Service:
         credentials = signing.parse_header(request.headers.get("authorization"))
         if largest:  # the body of a device that does not take part is not read
             await self.rounds.known(credentials.device)
-        body = await self.body(request, largest)
+        body = await self.body(request, largest, credentials.device)
         sent = signing.Request(request.method, target_of(request), body)
         return await self.rounds.authenticate(credentials, sent), credentials, sent
 
@@ -71,30 +103,20 @@ class Service:
         """Count a report as being received while this context is open (back-pressure).
 
         Refuse the report, before its body is read, if too many reports are being received or stored, or if the reports
-        being received have too many bytes. The number of concurrent reports per device is limited too, so that one slow
-        device cannot block other devices.
+        being received have too many bytes.
         """
-        device = signing.parse_header(request.headers.get("authorization")).device
         declared = request.headers.get("content-length", "")
         size = int(declared) if declared.isdecimal() else self.rounds.server.side.largest_report
-        full = max(self._sending.total(), self.rounds.storage.waiting) >= self.limits.waiting_reports
+        full = max(self._sending, self.rounds.storage.waiting) >= self.limits.waiting_reports
         if full or (self._bytes and self._bytes + size > self.limits.waiting_megabytes * 10**6):
             raise Refusal.of("busy", retry_after=1)
-        if self._sending[device] >= MOST_PER_DEVICE:
-            raise Refusal(
-                f"a device must send at most {MOST_PER_DEVICE} reports at once. Wait for a receipt first.",
-                code="too-many-requests",
-                retry_after=1,
-            )
-        self._sending[device] += 1
+        self._sending += 1
         self._bytes += size
         try:
             yield
         finally:
             self._bytes -= size
-            self._sending[device] -= 1
-            if not self._sending[device]:
-                del self._sending[device]
+            self._sending -= 1
 
     async def check_health(self) -> None:
         """Raise `StorageError` if the database does not answer or a write has failed since the last check.
