@@ -76,8 +76,8 @@ class Service:
         """
         own = self._arriving.setdefault(device, [])
         own.append(limit)
-        if device and len(own) > MOST_PER_DEVICE:
-            own.pop(0).reschedule(_AT_ONCE)
+        if device and len(own) > MOST_PER_DEVICE and not (oldest := own.pop(0)).expired():
+            oldest.reschedule(_AT_ONCE)
         try:
             yield
         finally:
