@@ -318,6 +318,13 @@ def test_a_seed_that_is_no_whole_number_is_refused_at_once(seed: Any) -> None:
         hushrec.train("nowhere.csv", split_seed=seed)
 
 
+def test_a_threshold_that_no_rating_reaches_is_named() -> None:
+    """Nothing is left to learn from: the error says which option left it out."""
+    rows = [("ann", "x", 3), ("bob", "y", 1), ("ann", "y", 2)]
+    with pytest.raises(ParameterError, match="at_least"):
+        hushrec.Recommender(model="audience", at_least=5).fit(rows)
+
+
 def test_a_profile_whose_ratings_are_no_numbers_is_refused(fitted: hushrec.Recommender) -> None:
     """Without an echo of what was given."""
     with pytest.raises(ParameterError, match="numbers") as refused:
