@@ -91,6 +91,15 @@ def test_describe_counts_what_the_file_holds(books: Path, tmp_path: Path) -> Non
     assert sum(summary["values"].values()) == 5
 
 
+def test_describe_says_no_titles_where_items_are_shown_by_their_ids(books: Path, tmp_path: Path) -> None:
+    """An items file of ids and attributes has no titles."""
+    items = tmp_path / "pages.csv"
+    items.write_text("id,pages\nb1,100\nb2,200\nb3,300\n")
+    outcome = run("data", "describe", books, "--columns", "reader,book,stars", "--items", items)
+    assert outcome.code == 0
+    assert "with titles" not in outcome.out
+
+
 def test_an_items_file_that_lists_some_rated_items_is_announced(books: Path, tmp_path: Path) -> None:
     """On stderr, with counts; `train` prints the same summary."""
     items = tmp_path / "titles.csv"

@@ -61,6 +61,15 @@ def test_a_grid_of_nothing_is_refused(ratings: Ratings) -> None:
             hushrec.grid(ratings, {"factors": one}, **MF)
     with pytest.raises(ParameterError, match="rouns"):
         hushrec.grid(ratings, {"rouns": [2]}, **MF)
+    with pytest.raises(ParameterError, match="settings must map names"):
+        hushrec.grid(ratings, [{"factors": 2}], **MF)  # type: ignore[arg-type]
+
+
+def test_a_grid_doubts_a_guessed_scale_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Not with every training of the grid."""
+    rows = [(f"u{n % 8}", f"i{n // 8}", 3 + n % 2) for n in range(80)]
+    hushrec.grid(rows, {"factors": [1, 2]}, **MF)
+    assert sum("--scale" in record.message for record in caplog.records) == 1
 
 
 def test_a_permutation_test_by_hand() -> None:

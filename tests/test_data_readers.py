@@ -173,6 +173,7 @@ def test_the_scale_is_the_smallest_usual_one_that_holds_every_value(values, scal
         ([3, 3], ""),
         ([-9.5, -0.3, 4, 9.8], ""),
         ([68, 75, 84], "16% of the guessed scale 0-100.*--scale MIN,MAX"),
+        ([1, 2, 3], "50% of the guessed scale 1-5.*--scale MIN,MAX"),
         ([3, 3.5, 4], "25% of the guessed scale 1-5.*--scale MIN,MAX"),
         ([-1, 1, 2, 3, 4, 5], r"30% of the guessed scale -10-10.*--scale MIN,MAX.*--missing -1 .*missing=-1\)"),
         ([0, 5, 6, 7, 8, 9, 10], "^The lowest rating, 0, .*--missing 0"),

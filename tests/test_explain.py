@@ -17,6 +17,7 @@ from hushrec.models.item_columns import item_columns
 from hushrec.models.mf import MatrixFactorization
 from hushrec.models.predictor import VectorPredictor, likeness_between
 from hushrec.protocols.masked.protocol import Masked
+from hushrec.recommender import Recommender
 from hushrec.simulation.results import Result
 from hushrec.simulation.results import load as load_run
 from hushrec.simulation.training import train
@@ -141,6 +142,17 @@ def test_attributes_titles_and_learned_columns_give_reasons() -> None:
     assert found == [True, True, False]
     bare = replace(ratings, catalogue=None, titles=None, attributes=None)
     assert train(bare, epsilon=np.inf).compares_items
+
+
+def test_a_catalogue_of_ids_gives_no_reasons() -> None:
+    """Ids that share words or numbers, such as item_2 and item_3, say nothing of what the items are like."""
+    users, items = np.repeat(np.arange(20), 4), np.tile(np.arange(8), 10)
+    rows = [(f"p{user}", f"item_{item}", 1 + item % 5) for user, item in zip(users, items, strict=True)]
+    catalogue = pl.DataFrame({"id": [f"item_{item}" for item in range(9)]})
+    found = Recommender().fit(rows, items=catalogue)
+    assert not found.compares_items
+    assert found.explain("p0", found.recommend("p0", 1)["item"][0]).is_empty()
+    assert found.recommend("p0", 1)["title"][0] == found.recommend("p0", 1)["item"][0]
 
 
 def test_equal_ratings_are_all_liked_whatever_the_scale() -> None:

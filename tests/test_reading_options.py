@@ -169,7 +169,7 @@ def test_counts_are_described_with_their_range_and_with_what_to_pass(tmp_path: P
 
 
 def test_a_doubtful_scale_is_remarked_once_where_it_is_guessed(tmp_path: Path) -> None:
-    """By every command, and by `fit` and `train` if they read the ratings; not if the scale is given."""
+    """By every command, and by `fit` and `train`, whoever read the ratings; not if the scale is given."""
     rows = [(f"u{n % 8}", f"i{n // 8}", 68 + n % 5 + n // 8) for n in range(80)]
     path = tmp_path / "wine.csv"
     path.write_text("user,item,rating\n" + "".join(f"{u},{i},{value}\n" for u, i, value in rows))
@@ -180,7 +180,8 @@ def test_a_doubtful_scale_is_remarked_once_where_it_is_guessed(tmp_path: Path) -
     few = {"protocol": "plain", "model": "mf", "rounds": 1, "factors": 1}
     Recommender(**few).fit(rows, remark=said.append)
     train(rows, remark=said.append, **few)
+    train(load(rows), remark=said.append, **few)
     Recommender(**few).fit(load(rows, scale=(60, 90)), remark=said.append)
-    assert sum("--scale" in sentence for sentence in said) == 2
+    assert sum("--scale" in sentence for sentence in said) == 3
     outcome = run("train", path, "--protocol", "plain", "--model", "mf", "--rounds", 1, "--factors", 1)
     assert outcome.err.count("too wide") == 1

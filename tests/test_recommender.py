@@ -309,6 +309,22 @@ def test_a_setting_that_is_misspelt_names_the_one_that_was_meant() -> None:
         hushrec.Recommender(zzz=3)  # type: ignore[call-arg]
 
 
+@pytest.mark.parametrize("seed", [1.5, "7", True, float("nan")])
+def test_a_seed_that_is_no_whole_number_is_refused_at_once(seed: Any) -> None:
+    """Before any data is read, and not by a TypeError of the engine."""
+    with pytest.raises(ParameterError, match="seed must be a whole number"):
+        hushrec.Recommender(seed=seed)
+    with pytest.raises(ParameterError, match="split_seed must be a whole number"):
+        hushrec.train("nowhere.csv", split_seed=seed)
+
+
+def test_a_threshold_that_no_rating_reaches_is_named() -> None:
+    """Nothing is left to learn from: the error says which option left it out."""
+    rows = [("ann", "x", 3), ("bob", "y", 1), ("ann", "y", 2)]
+    with pytest.raises(ParameterError, match="at_least"):
+        hushrec.Recommender(model="audience", at_least=5).fit(rows)
+
+
 def test_a_profile_whose_ratings_are_no_numbers_is_refused(fitted: hushrec.Recommender) -> None:
     """Without an echo of what was given."""
     with pytest.raises(ParameterError, match="numbers") as refused:

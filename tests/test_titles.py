@@ -5,7 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hushrec.models.titles import SERIES_VARIANCE, WORD_VARIANCE, series_of, series_stem, title_rows, title_words
+from hushrec.models.titles import (
+    SERIES_VARIANCE,
+    WORD_VARIANCE,
+    own_titles,
+    series_of,
+    series_stem,
+    title_rows,
+    title_words,
+)
 
 TITLES = [
     "Police Academy (1984)",
@@ -38,6 +46,11 @@ def test_words_of_a_title_leave_out_year_brackets_small_words_and_numerals():
 def test_a_stem_ends_at_a_colon_or_a_numeral(title, stem):
     """Sequels keep the words that they begin with."""
     assert series_stem(title) == stem
+
+
+def test_an_id_that_stands_for_a_title_is_no_title():
+    """An item without a title is shown by its id; only real titles are compared."""
+    assert own_titles([("7", "Alien"), ("8", "8"), ("Heat", "Heat (1995)")]) == ["Alien", "", "Heat (1995)"]
 
 
 def test_a_series_has_at_least_two_titles():

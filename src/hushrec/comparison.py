@@ -14,9 +14,10 @@ from hushrec.arrays import FloatArray, IntArray
 from hushrec.data.frames import is_pandas
 from hushrec.data.ratings import Ratings
 from hushrec.data.splits import Split, random_split
+from hushrec.engines import Remark
 from hushrec.errors import ParameterError
 from hushrec.protocols import find_protocol
-from hushrec.recommender import Frame, Recommender, Source, as_output, read_ratings
+from hushrec.recommender import LOGGER, Frame, Recommender, Source, as_output, read_ratings
 from hushrec.simulation.held_out import non_personal_metrics
 from hushrec.simulation.settings import ModelSettings, flat, nested
 
@@ -42,7 +43,12 @@ def grid(
     null settings. If you choose settings by this frame, measure them again on other ratings, which none of the splits
     contains.
     """
-    ratings = read_ratings(data)
+    if not isinstance(settings, Mapping):
+        raise ParameterError(
+            f"settings must map names of settings to lists of values, got a {type(settings).__name__}. Write it as"
+            ' {"epsilon": [1, 8]}.'
+        )
+    ratings, said = read_ratings(data), set[str]()
     cuts = [random_split(ratings.n_ratings, 0)] if splits is None else list(splits)
     for name, values in settings.items():
         if isinstance(values, str) or not isinstance(values, Iterable):
@@ -53,11 +59,17 @@ def grid(
     if not cuts:
         raise ParameterError("splits must hold at least one split, got none.")
     recommenders = [Recommender(**nested({**flat(fixed), **chosen})) for chosen in combinations]
+
+    def remark(text: str) -> None:
+        if text not in said:
+            LOGGER.warning(text)
+        said.add(text)
+
     rows: list[dict[str, Any]] = []
     for number, split in enumerate(cuts):
         train, test = ratings.rows(split.train), ratings.rows(split.test)
         for chosen, recommender in zip(combinations, recommenders, strict=True):
-            rows.append(_row(recommender, chosen, number, train, test))
+            rows.append(_row(recommender, chosen, number, train, test, remark))
         ranks = not any(recommender._fitted.predicts_ratings for recommender in recommenders)
         for name, metrics in non_personal_metrics(train, test, ranks=ranks).items():
             rows.append({"split": number, "label": name, "protects": "not personal", **metrics})
@@ -66,9 +78,11 @@ def grid(
     return as_output(frame.select(*order, pl.exclude(*order)), pandas=is_pandas(data))
 
 
-def _row(recommender: Recommender, chosen: dict[str, Any], split: int, train: Ratings, test: Ratings) -> dict[str, Any]:
+def _row(
+    recommender: Recommender, chosen: dict[str, Any], split: int, train: Ratings, test: Ratings, remark: Remark
+) -> dict[str, Any]:
     started = time.perf_counter()
-    fitted = recommender.fit(train)
+    fitted = recommender.fit(train, remark=remark)
     seconds = time.perf_counter() - started
     wording = find_protocol(fitted.record["protocol"]).wording
     return {

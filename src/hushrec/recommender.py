@@ -83,10 +83,8 @@ class Recommender:
         called with texts for the user, for example why the first run on a machine takes longer; by default, these texts
         are warnings of the logger `hushrec`.
         """
-        read, notes = read_ratings(ratings, y, items), remark or LOGGER.warning
-        if read is not ratings and read.scale_doubt:
-            notes(read.scale_doubt)
-        found = train_run(read, final=True, compare=False, progress=progress, remark=notes, **flat(self._settings))
+        read, remark = read_ratings(ratings, y, items), remark or LOGGER.warning
+        found = train_run(read, final=True, compare=False, progress=progress, remark=remark, **flat(self._settings))
         return self._now(found, pandas=is_pandas(ratings))
 
     def _now(self, result: Result, *, pandas: bool = False) -> Self:

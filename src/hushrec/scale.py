@@ -66,14 +66,14 @@ class Scale:
     def doubt(self, values: npt.ArrayLike) -> str:
         """Return why this scale, guessed from `values`, may be wrong, and what to pass; "" if nothing suggests it.
 
-        It is doubted if the ratings use less than half of it, or if the lowest rating looks like a sign for "no
+        It is doubted if the ratings use at most half of it, or if the lowest rating looks like a sign for "no
         rating" (`_seems_missing`).
         """
         array = np.asarray(values, dtype=np.float64)
         lowest, highest = float(array.min()), float(array.max())
         share = (highest - lowest) / (self.high - self.low)
         sentences = []
-        if 0 < share < 0.5:
+        if 0 < share <= 0.5:
             sentences.append(
                 f"The ratings use only {share:.0%} of the guessed scale {self}, and a scale that is too wide can make"
                 " predictions less accurate. Pass --scale MIN,MAX (in Python: hushrec.data.load(..., scale=(MIN,"

@@ -95,6 +95,11 @@ def train(
         return
     ratings = reading.load(data)
     model = model or default_model(protocol, has_values=ratings.values is not None)
+
+    def remark(text: str) -> None:
+        if text != ratings.scale_doubt:  # which `reading.load` has printed
+            say(text)
+
     with (
         on_cluster(engine, address, workers, dashboard),
         say_on_interrupt(lambda: kept_run(out)),
@@ -107,7 +112,7 @@ def train(
             checkpoint_every=checkpoint_every,
             resume=resume,
             progress=progress,
-            remark=say,
+            remark=remark,
             split_seed=split_seed,
             patience=patience,
             final=final,

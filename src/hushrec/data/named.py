@@ -222,7 +222,7 @@ def describe(ratings: Ratings) -> dict[str, Any]:
         "users_with_one_rating": int((per_user == 1).sum()),
         "items_with_one_rating": int((per_item == 1).sum()),
         "items_without_rating": int((per_item == 0).sum()),
-        "titles": ratings.titles is not None,
+        "titles": ratings.titles is not None and ratings.titles != ratings.item_ids,
         "attributes": [] if ratings.attributes is None else ratings.attributes.columns,
         "checksum": ratings.checksum,
     }

@@ -41,6 +41,7 @@ from hushrec.messages import (
     write_last_report,
 )
 from hushrec.models import find_model
+from hushrec.models.titles import own_titles
 from hushrec.offers import make_run_model, offered
 from hushrec.protocols import find_protocol
 from hushrec.protocols.configured import ConfiguredProtocol, LedgerStatement
@@ -452,7 +453,7 @@ class Session:
             own = Membership(offer.run_id, offer.server_key, self.name, self.key.to_bytes())
         with offered():
             known = find_model(offer.model).sent_facts is not None
-            facts = (self.store.attributes(), [title for _, title in self.store.catalogue()]) if known else (None,)
+            facts = (self.store.attributes(), own_titles(self.store.catalogue())) if known else (None,)
             model = make_run_model(offer.model, offer.options, *facts)
             protocol, randomness = self.budgets.protocol_for(offer), SystemRandomness()
             client = Client(terms, model, protocol, randomness=randomness, ledger=self.store.ledger(), membership=own)

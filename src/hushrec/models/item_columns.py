@@ -15,7 +15,15 @@ import polars as pl
 
 from hushrec.arrays import FloatArray, PublicRatings
 from hushrec.errors import ParameterError, require
-from hushrec.models.titles import FOREIGN_ARTICLES, TitleRows, series_of, title_rows, without_brackets, words_of
+from hushrec.models.titles import (
+    FOREIGN_ARTICLES,
+    TitleRows,
+    own_titles,
+    series_of,
+    title_rows,
+    without_brackets,
+    words_of,
+)
 
 USUAL_LEVELS = 5  # number of different ratings that people can give, if nothing else is known
 MOST_TASTE_COLUMNS = 40  # work grows with their square; further columns of lower variance become details
@@ -108,7 +116,8 @@ def columns_of(ratings: Any, options: Mapping[str, Any]) -> dict[str, Any]:
 
     `options` is not used.
     """
-    columns = item_columns(ratings.n_items, ratings.titles, ratings.attributes)
+    titles = None if ratings.titles is None else own_titles(zip(ratings.item_ids, ratings.titles, strict=True))
+    columns = item_columns(ratings.n_items, titles, ratings.attributes)
     counts = [] if ratings.public is None else [_public_counts(ratings)]
     known = replace(
         columns,

@@ -49,6 +49,11 @@ class Predictor(Protocol):
         """Return the similarities of `items` and `others`, `(len(items), len(others))`, as `likeness` defines them."""
         return np.array([self.likeness(int(item))[others] for item in items]).reshape(len(items), len(others))
 
+    @property
+    def estimates_deviations(self) -> bool:
+        """Whether the model has `deviations`, without computing them."""
+        return type(self).deviations is not Predictor.deviations
+
     def deviations(self, user: int) -> FloatArray | None:
         """Return the standard deviations of a user's own ratings around the predicted ones, `(n_items,)`.
 

@@ -12,7 +12,7 @@ this product gives every person a random preference with mean 0 for each word an
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,6 +42,15 @@ class TitleRows:
         """The title rows as a sparse matrix, `(n_items, n_columns)`, with a column for each word and each series."""
         n_columns = int(self.columns.max()) + 1 if len(self.columns) else 0
         return sp.csr_array((self.weights, self.columns, self.starts), shape=(len(self.starts) - 1, n_columns))
+
+
+def own_titles(entries: Iterable[tuple[str, str]]) -> list[str]:
+    """Return the titles of items with these (id, title) pairs; "" if the title is the id.
+
+    Readers of catalogues show the id of an item that has no title. Words and numbers of ids say nothing of what the
+    items are like.
+    """
+    return ["" if title == item else title for item, title in entries]
 
 
 def title_words(title: str) -> list[str]:

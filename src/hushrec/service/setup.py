@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from hushrec.arrays import FloatArray
 from hushrec.errors import ParameterError, require
 from hushrec.messages import Offer
+from hushrec.models.titles import own_titles
 from hushrec.offers import make_run_model, protocol_of
 from hushrec.options import imported
 from hushrec.protocols import find_protocol
@@ -175,7 +176,8 @@ def make_run(settings: TermsSettings, items: Items, key: DeviceKey | None = None
     protocol = find_protocol(settings.protocol)
     network_options = imported(protocol.implementation).network_options
     options = network_options(settings.options, n_items, settings.expected_devices)
-    model = make_run_model(settings.model_name, options, items.attributes, items.titles, items.details)
+    titles = own_titles(zip(items.ids, items.titles, strict=True))
+    model = make_run_model(settings.model_name, options, items.attributes, titles, items.details)
     configured = protocol.configure(options, settings.model_name)
     seed = secrets.randbits(62)
     counts = np.full(settings.expected_devices, max(1, n_items // 20))

@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from hushrec.arrays import pack_arrays, unpack_arrays
 from hushrec.errors import StorageError
 from hushrec.messages import Address, Offer
+from hushrec.models.titles import own_titles
 from hushrec.offers import make_run_model, protocol_of
 from hushrec.protocols.parties import State
 from hushrec.server import Server, Stage
@@ -90,7 +91,8 @@ def rebuild(connection: sa.Connection, row: sa.Row[Any]) -> Server:
     offer = decode(bytes(row.offer), Offer)
     state = unpack_arrays(bytes(row.state))
     round_number = int(state.pop("round_number"))
-    titles = [title for _, _, title in read_entries(connection, 0)][: offer.terms.n_items]
+    entries = read_entries(connection, 0)[: offer.terms.n_items]
+    titles = own_titles((item, title) for _, item, title in entries)
     attributes = read_attributes(connection)
     present = None if attributes is None else attributes[: offer.terms.n_items]  # items added later are left out
     model = make_run_model(offer.model, offer.options, present, titles)

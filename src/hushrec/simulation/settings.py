@@ -143,7 +143,9 @@ class Settings:
         if self.model not in self.declared.models:
             allowed = " or ".join(protocols_of(self.model)) or "one that supports it, but there is none"
             raise ParameterError(f"protocol of model {self.model} must be {allowed}, got {self.protocol}.")
-        self.split_seed, self.seed, self.patience = split_seed, seed, patience
+        seeds = {option.name: option for option in COMMON}
+        self.split_seed, self.seed = seeds["split_seed"].checked(split_seed), seeds["seed"].checked(seed)
+        self.patience = patience
         if patience is not None and patience < 1:
             raise ParameterError(f"patience must be at least 1 round, got {patience}.")
         if patience is not None and not any(option.name == "rounds" for option in self._options()):

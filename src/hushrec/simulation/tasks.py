@@ -88,7 +88,7 @@ class Profiles:
         to devices.
         """
         scores = predictor.scores(users)
-        if strength == 0 or predictor.deviations(int(users[0])) is not None:
+        if strength == 0 or predictor.estimates_deviations:
             return scores
         center = self.means[users]
         return shrink(scores, np.where(np.isnan(center), (LOWEST + HIGHEST) / 2, center), self.support, strength)

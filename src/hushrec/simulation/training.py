@@ -37,7 +37,7 @@ def train(
     started = time.perf_counter()
     Settings(**settings)  # raises before the data is read
     ratings = data if isinstance(data, Ratings) else load_ratings(data, data_dir=data_dir)
-    if remark is not None and ratings is not data and ratings.scale_doubt:
+    if remark is not None and ratings.scale_doubt:
         remark(ratings.scale_doubt)
     if settings.get("model") is None:
         settings["model"] = default_model(settings.get("protocol"), has_values=ratings.values is not None)

@@ -105,7 +105,10 @@ def make_problem(
 ) -> TrainingProblem[ModelT, ProtocolT, Any]:
     """Return the training problem: the ratings grouped by user, and the terms for these `options` of the run."""
     if len(users) == 0:
-        raise ParameterError("ratings must hold at least one rating for training, got none. Give more data.")
+        raise ParameterError(
+            "ratings must hold at least one rating for training, got none. Give more data, or lower the option at_least"
+            " (--at-least), which leaves out ratings below its value."
+        )
     starts, order = by_user(users, items, n_users)
     return TrainingProblem(
         n_users=n_users,
