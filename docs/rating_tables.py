@@ -270,6 +270,32 @@ def plans_table(records: Path) -> str:
     return markdown(rows)
 
 
+def short_profiles_table(records: Path) -> str:
+    """Return the validation RMSE of both plans where people have few ratings, with the usual and with lowered clips."""
+    cells = json.loads((records / "masked-plan.json").read_text("utf-8"))["short profiles"]
+    columns = {
+        "small": "small plan",
+        "small, lowered": "lower clips",
+        "large": "large plan",
+        "large, lowered": "lower clips",
+        "bias": "bias model",
+    }
+    rows = [["set; ratings per person; ε", "devices · μ²", "ratings · μ per item", *columns.values()]]
+    for key, cell in cells.items():
+        data, _, about = key.partition(", ")
+        mean, _, epsilon = about.rpartition(", epsilon ")
+        name = f"{SETS[f'masked-{data}']}; {mean.replace(' ratings', '')}; {epsilon}"
+        rows.append(
+            [
+                name,
+                f"{cell['strength']:,}",
+                f"{cell['ratings · μ per item']:g}",
+                *(f"{cell[column]:.4f}" for column in columns),
+            ]
+        )
+    return markdown(rows)
+
+
 def deviations_table(records: Path) -> str:
     """Return how often held-out ratings are within the deviations of their predictions."""
     rows = [["data", "ε", "RMSE", "deviation", "within 1", "within 2"]]
@@ -396,6 +422,7 @@ TABLES = {
     "alike": alike_table,
     "factors": factors_table,
     "plans": plans_table,
+    "short profiles": short_profiles_table,
     "levels": levels_table,
     "columns": columns_table,
     "scatter": scatter_table,

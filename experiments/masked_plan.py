@@ -1,13 +1,14 @@
 """Which plan, and which clip of curvature blocks: the runs that chose both constants of `protocols/masked/gp/plan.py`.
 
     python experiments/masked_plan.py [--part plans] [--part "curvature clips"] [--part "without noise"] [--part counts]
-        [--part "factor columns"]
+        [--part "factor columns"] [--part "short profiles"]
 
 RMSE on validation parts of the training data, never on a test part: `LARGE_FLEET`, `MEDIUM_FLEET` and
 `SHORT_CATALOGUE`, from which devices · μ² and devices · μ per item on the plan has audience and factor columns;
 `FEWEST_FOR_COLUMNS`, the same for the number of devices alone; `CURVATURE_CLIP`; the share of counts where there are
-few devices, which decides what their lists are worth (NDCG@10 beside it); and the number of factor columns on both
-sides of `VAST_FLEET`. Kept as experiments/records/masked-plan.json, part by part.
+few devices, which decides what their lists are worth (NDCG@10 beside it); the number of factor columns on both
+sides of `VAST_FLEET`; and, where people have few ratings, `FEW_RATINGS`, `LONG_PROFILE` and `SHORT_PROFILE`, which
+choose the plan and its clips. Kept as experiments/records/masked-plan.json, part by part.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import itertools
 import json
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -23,6 +25,7 @@ import numpy as np
 from changed import Case, nothing, replanned, train_all_rounds
 
 from hushrec.budget.gaussian import run_mu
+from hushrec.data.ratings import Ratings
 from hushrec.data.sources import load
 from hushrec.protocols.masked.gp import plan
 from hushrec.simulation.settings import Settings
@@ -31,6 +34,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 from people import choose_people
 
 PLANS = {"small": math.inf, "large": 0.0}  # LARGE_FLEET and MEDIUM_FLEET with which every fleet has this plan
+USUAL_CLIPS = {"SHORT_PROFILE": 1e-9}  # clips do not depend on the number of ratings
 BUDGETS = {"ml-100k": (4.0, 8.0, 10.0, 12.0, 16.0), "netflix-10k": (0.5, 1.0, 2.0, 4.0), "ml-1m": (1.0, 2.0, 3.0, 4.0)}
 MADE_UP = {  # users, items and ratings of generated sets: few ratings per person, and few items
     "synthetic:users=400,items=60,ratings=10000": (1.0, 4.0, 8.0),
@@ -43,6 +47,7 @@ CLIPS, CLIP_BUDGETS = (7.0, 20.0, 60.0), (1.0, 8.0)
 SIZES = {"ml-100k": (25, 50, 100, 200, 400, 943), "ml-1m": (100, 200, 400)}
 FEW, SHARES, DRAWS = (25, 50, 100, 200, 400, 800), (0.19, 0.3, 0.4, 0.5), 3
 VAST_BUDGETS, VAST_PEOPLE, FACTOR_COLUMNS = (8.0, 16.0, math.inf), 1500, (4, 5, 6, 8)
+PER_PERSON = {"ml-100k": (8, 16, 32), "netflix-10k": (5, 10, 20), "ml-1m": (6, 12, 25, 50)}
 SPLITS = {"ml-100k": 3, "netflix-10k": 1, "ml-1m": 1}
 RECORD = Path(__file__).parent / "records" / "masked-plan.json"
 
@@ -74,11 +79,41 @@ def compare_plans() -> dict[str, Any]:
             strength = round(plan.fleet_strength(ratings.n_users, run_mu(epsilon, 1e-6)))
             row: dict[str, float] = {"strength": strength, "devices · μ per item": round(per_item, 2)}
             for name, threshold in PLANS.items():
-                with patch.multiple(plan, LARGE_FLEET=threshold, MEDIUM_FLEET=threshold):
+                with patch.multiple(plan, LARGE_FLEET=threshold, MEDIUM_FLEET=threshold, **USUAL_CLIPS):
                     row[name] = error(ratings, SPLITS.get(data, 2), epsilon)
             row["bias"] = bias_error(ratings, SPLITS.get(data, 2))
             found[f"{data}, epsilon {epsilon:g}"] = row
             print(data, epsilon, row, flush=True)
+    return found
+
+
+def thinned(ratings: Ratings, per_person: float) -> Ratings:
+    """Return a random part of the ratings with about this mean number per person, with those who have any."""
+    kept = np.random.default_rng(0).random(ratings.n_ratings) < per_person * ratings.n_users / ratings.n_ratings
+    part = ratings.rows(np.flatnonzero(kept))
+    return choose_people(part, np.bincount(part.users, minlength=part.n_users) > 0)
+
+
+def compare_short_profiles() -> dict[str, Any]:
+    """Both plans where people have few ratings, with the usual clips and with lowered ones; one validation part."""
+    found = {}
+    for data, means in PER_PERSON.items():
+        whole = load(data)
+        for named, mean, epsilon in itertools.product((True, False), means, CLIP_BUDGETS):
+            ratings = thinned(whole if named else replace(whole, titles=None, attributes=None, catalogue=None), mean)
+            per_item = ratings.n_ratings * run_mu(epsilon, 1e-6) / ratings.n_items
+            row: dict[str, float] = {
+                "strength": round(plan.fleet_strength(ratings.n_users, run_mu(epsilon, 1e-6))),
+                "ratings · μ per item": round(per_item, 1),
+            }
+            for (name, threshold), lowered in itertools.product(PLANS.items(), (False, True)):
+                clips = {} if lowered else USUAL_CLIPS
+                with patch.multiple(plan, LARGE_FLEET=threshold, MEDIUM_FLEET=threshold, **clips):
+                    row[name + ", lowered" * lowered] = error(ratings, 1, epsilon)
+            row["bias"] = bias_error(ratings, 1)
+            about = f"{ratings.ratings_per_person:.1f} ratings" + ", ids alone" * (not named)
+            found[f"{data}, {about}, epsilon {epsilon:g}"] = row
+            print(data, about, epsilon, row, flush=True)
     return found
 
 
@@ -169,6 +204,7 @@ def compare_factor_columns() -> dict[str, Any]:
 PARTS = {
     "factor columns": compare_factor_columns,
     "plans": compare_plans,
+    "short profiles": compare_short_profiles,
     "curvature clips": compare_clips,
     "without noise": compare_without_noise,
     "counts": compare_counts,

@@ -1,12 +1,13 @@
 """A plan of the masked protocol: shapes, clips and shares of the budget."""
 
+import dataclasses
 import math
 
 import pytest
 
 from hushrec.errors import ParameterError
 from hushrec.protocols.masked.gp.plan import choose_plan
-from hushrec.protocols.masked.plan import FACTORS, MOST_REPEATS, Block, Plan, Round, make_plan
+from hushrec.protocols.masked.plan import FACTORS, MOMENTS, MOST_REPEATS, PRIOR, Block, Plan, Round, make_plan
 
 COUNTS = Block("counts", (3,), 8.0, 0.25)
 BIAS = Block("bias", (3, 1), 5.0, 0.75)
@@ -61,6 +62,28 @@ def test_few_devices_learn_no_columns_even_without_noise() -> None:
     few, many = (choose_plan(devices, 1_682, 20, math.inf) for devices in (299, 300))
     assert FACTORS not in {block.name for block in few.blocks}
     assert FACTORS in {block.name for block in many.blocks}
+
+
+@pytest.mark.parametrize(
+    ("mean", "items", "mu", "learns"),
+    [(math.inf, 17_770, 0.6, True), (65, 17_770, 0.6, True), (50, 17_770, 0.6, False), (50, 17_770, 0.8, True),
+     (21, 1_000, 0.31, True), (20, 1_000, 0.31, False), (1, 17_770, math.inf, True)],
+)  # fmt: skip
+def test_the_shorter_profiles_are_the_more_devices_learn_columns(
+    mean: float, items: int, mu: float, learns: bool
+) -> None:
+    """10,000 devices of 50 ratings need (65/50)² times the strength; a short catalogue 65 ratings · μ per item."""
+    assert (FACTORS in {block.name for block in choose_plan(10_000, items, 20, mu, mean).blocks}) == learns
+
+
+@pytest.mark.parametrize("devices", [100, 10**6])
+def test_short_profiles_lower_the_clips_of_item_blocks(devices: int) -> None:
+    """By the root of the mean number of ratings, over 25. Shares stay, and so does what does not grow with ratings."""
+    usual, long, short = (choose_plan(devices, 1_766, 20, 1.0, mean) for mean in (math.inf, 25, 6.25))
+    assert long == usual
+    for before, after in zip(usual.blocks, short.blocks, strict=True):
+        factor = 1.0 if before.name in {PRIOR, MOMENTS} else 0.5
+        assert after == dataclasses.replace(before, clip=before.clip * factor)
 
 
 def test_counts_get_more_of_the_budget_where_noise_would_hide_them() -> None:

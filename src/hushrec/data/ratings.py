@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import re
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -60,6 +61,7 @@ class Ratings:
         None  # arguments of `load` that read the ratings from files; None if not from files
     )
     stored_levels: int | None = None  # `rating_levels` of ratings that are stored elsewhere, in shards
+    stored_mean: float | None = None  # `ratings_per_person` of such ratings
 
     def __post_init__(self) -> None:
         if not len(self.users) == len(self.items) == (len(self.users) if self.values is None else len(self.values)):
@@ -99,6 +101,13 @@ class Ratings:
         if self.scale is None or self.values is None:
             return MOST_STARS
         return self.stored_levels or self.scale.levels(self.values)
+
+    @property
+    def ratings_per_person(self) -> float:
+        """The mean number of ratings of a user; infinite if there are no users."""
+        if self.stored_mean is not None:
+            return self.stored_mean
+        return self.n_ratings / self.n_users if self.user_ids else math.inf
 
     @property
     def n_users(self) -> int:

@@ -205,7 +205,8 @@ class Shards:
             catalogue = Catalogue(*_split_columns(frame), positions, about["unlisted"])
         ids, titles, attributes = columns
         facts = {"titles": titles, "attributes": attributes, "scale_is_guessed": guessed, "catalogue": catalogue}
-        return Ratings.of_items(about["name"], ids, scale, stored_levels=about.get("rating_levels"), **facts)
+        facts |= {"stored_levels": about.get("rating_levels"), "stored_mean": about["ratings"] / about["people"]}
+        return Ratings.of_items(about["name"], ids, scale, **facts)
 
     def read(self, first: int, stop: int) -> Profiles:
         """Return the ratings of people `first` … `stop` − 1."""

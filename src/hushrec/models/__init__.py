@@ -114,6 +114,12 @@ _OWN = (
                 "Number of different ratings that people can give, such as 2 for likes and dislikes.",
                 default_text="from the scale and the ratings; on the network 5",
             ),
+            Option(
+                "ratings_per_person",
+                float,
+                "Number of ratings that a person has on average; matters if few.",
+                default_text="counted in the ratings; on the network many",
+            ),
         ),
         "hushrec.models.gaussian_process:GaussianProcess",
         item_facts="hushrec.models.item_columns:columns_of",

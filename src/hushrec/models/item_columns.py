@@ -5,6 +5,7 @@ how good an item is: the form of its title, its place in a series, and finer fun
 are public and cost no privacy budget. A data set without attributes or titles has fewer columns, or none.
 """
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -53,6 +54,8 @@ class ItemColumns:
     scale_is_guessed: bool = False  # whether the scale of the ratings was guessed from the ratings themselves
     rating_levels: int = USUAL_LEVELS  # number of different ratings that people can give
     levels_are_guessed: bool = False  # whether that number depends on the ratings themselves
+    ratings_per_person: float = math.inf  # mean number; infinite if it is not known
+    ratings_are_counted: bool = False  # whether that mean was computed from the ratings themselves
     public: PublicRatings | None = field(default=None, repr=False)  # ratings that are public
 
     def __post_init__(self) -> None:
@@ -91,14 +94,18 @@ class ModelOfColumns:
     def from_options(cls, options: Mapping[str, Any], columns: ItemColumns) -> Self:
         """Return the model for a catalogue with these columns.
 
-        The option `rating_levels`, if it is given, replaces the number of levels that was found for the data set.
+        The options `rating_levels` and `ratings_per_person`, if given, replace what was found for the data set.
         """
-        levels = options.get("rating_levels")
-        if levels is None:
-            return cls(columns)
-        advice = "Give the number of different ratings that people can give."
-        require(levels >= 2, "rating_levels", "at least 2", levels, advice)
-        return cls(replace(columns, rating_levels=levels, levels_are_guessed=False))
+        levels, mean = options.get("rating_levels"), options.get("ratings_per_person")
+        if levels is not None:
+            advice = "Give the number of different ratings that people can give."
+            require(levels >= 2, "rating_levels", "at least 2", levels, advice)
+            columns = replace(columns, rating_levels=levels, levels_are_guessed=False)
+        if mean is not None:
+            advice = "Give the number of ratings that a person has on average."
+            require(mean >= 1, "ratings_per_person", "at least 1", mean, advice)
+            columns = replace(columns, ratings_per_person=mean, ratings_are_counted=False)
+        return cls(columns)
 
     @property
     def attributes(self) -> FloatArray:
@@ -126,9 +133,16 @@ def columns_of(ratings: Any, options: Mapping[str, Any]) -> dict[str, Any]:
         scale_is_guessed=ratings.scale_is_guessed,
         rating_levels=ratings.rating_levels,
         levels_are_guessed=ratings.scale is not None and ratings.scale.levels() < USUAL_LEVELS,
+        ratings_per_person=_rounded(ratings.ratings_per_person),
+        ratings_are_counted=True,
         public=ratings.public,
     )
     return {"columns": known}
+
+
+def _rounded(mean: float) -> float:
+    """Return the nearest power of √2, so that a plan chosen by a counted mean hardly ever tells one person's number."""
+    return math.inf if mean == math.inf else 2 ** (round(2 * math.log2(max(mean, 1.0))) / 2)
 
 
 def _public_counts(ratings: Any) -> FloatArray:

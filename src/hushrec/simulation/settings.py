@@ -51,6 +51,7 @@ class ModelSettings(TypedDict, total=False):
     order: int | None
     attributes: str | None
     rating_levels: int | None
+    ratings_per_person: float | None
     rounds: int | None
     epsilon: float | None
     clamp: bool | None

@@ -11,6 +11,7 @@ from hushrec.errors import ParameterError, require
 from hushrec.protocols.masked.encoding import BlockCode, code_block
 from hushrec.protocols.masked.plan import Plan
 from hushrec.protocols.masked.wording import (
+    COUNTED_RATINGS,
     EXACT_SUMS,
     GUESSED_LEVELS,
     GUESSED_SCALE,
@@ -87,13 +88,19 @@ class PricedPlan:
         return TableAccountant(len(self.codes), whole, whole / 2, fewer.distance).epsilon(self.own_delta)
 
     def statement(
-        self, *, n_unlisted: int = 0, scale_is_guessed: bool = False, levels_are_guessed: bool = False
+        self,
+        *,
+        n_unlisted: int = 0,
+        scale_is_guessed: bool = False,
+        levels_are_guessed: bool = False,
+        plan_is_counted: bool = False,
     ) -> dict[str, Any]:
         """Return the entry `budget` of a run's result: ε and its unit, ε for a replaced profile, what is not covered.
 
         `n_unlisted` is the number of items that are in the catalogue only because somebody rated them, and
-        `scale_is_guessed` says whether the scale of ratings was guessed from the smallest and the largest rating, and
-        `levels_are_guessed` whether the number of different ratings depends on the ratings.
+        `scale_is_guessed` says whether the scale of ratings was guessed from the smallest and the largest rating,
+        `levels_are_guessed` whether the number of different ratings depends on the ratings, and `plan_is_counted`
+        whether the plan depends on the number of ratings.
         """
         spent = self.accountant()
         not_covered = [
@@ -102,6 +109,7 @@ class PricedPlan:
             *([UNLISTED.format(f"{n_unlisted:,}")] if n_unlisted else []),
             *([GUESSED_SCALE] if scale_is_guessed else []),
             *([GUESSED_LEVELS] if levels_are_guessed else []),
+            *([COUNTED_RATINGS] if plan_is_counted else []),
         ]
         whole = TableAccountant(len(self.codes), self.mu_squared, self.mu_squared / 2, spent.distance)
         return {

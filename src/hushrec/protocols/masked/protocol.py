@@ -228,8 +228,16 @@ class Masked(ConfiguredProtocol):
             n_unlisted=columns.n_unlisted,
             scale_is_guessed=columns.scale_is_guessed,
             levels_are_guessed=columns.levels_are_guessed and predicts,
+            plan_is_counted=self._plan_is_counted(spending.model, terms.priced.cohort.devices, terms.priced.delta),
         )
         return whole | {"rounds": spending.rounds, "not_covered": [*whole["not_covered"], SEEDED]} | own
+
+    def _plan_is_counted(self, model: Any, devices: int, delta: float) -> bool:
+        """Return whether the plan of a simulation is another one because ratings per person were counted."""
+        columns, mu = model.columns, run_mu(self.epsilon, delta)
+        unknown = replace(model, columns=replace(columns, ratings_per_person=math.inf))
+        plans = [learning_of(one).choose_plan(devices, mu) for one in (model, unknown)]
+        return columns.ratings_are_counted and plans[0] != plans[1]
 
     @classmethod
     def load_predictor(cls, record: Mapping[str, Any], arrays: Arrays) -> Predictor:

@@ -36,6 +36,10 @@ GUESSED_LEVELS = (
     "whether all ratings are whole steps of the scale: the number of different ratings was taken from them. Give this "
     "number, on the command line as --rating-levels"
 )
+COUNTED_RATINGS = (
+    "roughly how many ratings there are: the plan was chosen by the mean number of ratings per person, rounded to a "
+    "power of √2. Give this mean, on the command line as --ratings-per-person"
+)
 
 Budget = Mapping[str, Any]  # the entry `budget` of a run's result, from `PricedPlan.statement`
 

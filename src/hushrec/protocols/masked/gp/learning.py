@@ -38,7 +38,8 @@ class GpLearning(Learning):
         return residual_variance(self.columns.rating_levels)
 
     def choose_plan(self, devices: int, mu: float) -> Plan:
-        return choose_plan(devices, self.columns.n_items, self.columns.taste.shape[1], mu)
+        columns = self.columns
+        return choose_plan(devices, columns.n_items, columns.taste.shape[1], mu, columns.ratings_per_person)
 
     def table_from(self, published: Arrays) -> PublicTable:
         table: PublicTable = super().table_from(published)

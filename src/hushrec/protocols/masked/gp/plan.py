@@ -22,6 +22,9 @@ CURVATURE_CLIP = 20.0  # times C √K, for an item block of K columns and clip C
 LARGE_FLEET = 3_000.0  # devices · μ² from which audience and factor columns gain more than they cost
 MEDIUM_FLEET = 150.0  # the same, if the catalogue is so short that devices · μ per item is at least `SHORT_CATALOGUE`
 SHORT_CATALOGUE = 3.0
+FEW_RATINGS = 65.0  # ratings · μ per item below which a catalogue does not count as short
+LONG_PROFILE = 65.0  # ratings per person; with a shorter mean, `LARGE_FLEET` is larger in proportion to its square
+SHORT_PROFILE = 25.0  # ratings per person; a shorter mean lowers the clips of item blocks, because tables are shorter
 VAST_FLEET = 60_000.0  # devices · μ² from which more factor columns gain more than they cost
 FAINT_COUNTS = 400.0  # devices · μ below which a small fleet spends more on counts, or noise hides what is popular
 COUNTS_SHARE, FAINT_COUNTS_SHARE = 0.08, 0.14  # of small plans, before scaling: 19 % of the budget, and 29 %
@@ -54,7 +57,7 @@ def taste_length(n_taste: int, rounds: Sequence[Round]) -> int:
     return n_taste + 3 + audience + factors
 
 
-def choose_plan(devices: int, n_items: int, n_taste: int, mu: float) -> Plan:
+def choose_plan(devices: int, n_items: int, n_taste: int, mu: float, ratings_per_person: float = math.inf) -> Plan:
     """Return the plan for this number of devices, items and taste columns at the budget μ; all arguments are public.
 
     Every run learns counts, item effects and the prior of people's tastes. A run with at least `FEWEST_FOR_COLUMNS`
@@ -63,36 +66,44 @@ def choose_plan(devices: int, n_items: int, n_taste: int, mu: float) -> Plan:
     them, while the noise in an item's row stays the same. A run with fewer than `FEWEST_FOR_COLUMNS` devices spends
     more of the budget on counts if devices · μ, to which the signal-to-noise ratio of a count is proportional, is below
     `FAINT_COUNTS`.
+
+    `ratings_per_person` is the mean number of ratings of a person, infinite if it is not known. The shorter profiles
+    are, the more devices it takes until columns gain more than they cost: a mean h below `LONG_PROFILE` multiplies
+    `LARGE_FLEET` by (`LONG_PROFILE` / h)², and a catalogue counts as short only if ratings · μ per item is at least
+    `FEW_RATINGS`. If h is below `SHORT_PROFILE`, the clips of item blocks are lowered in proportion to √h, as the norms
+    of tables are.
     """
     length = n_taste + 3  # quality, attributes, popularity, level
     has_few = devices < FEWEST_FOR_COLUMNS
-    strength = fleet_strength(devices, mu)
-    least = MEDIUM_FLEET if devices * mu >= SHORT_CATALOGUE * n_items else LARGE_FLEET
+    strength, per_item = fleet_strength(devices, mu), devices * mu / n_items
+    is_short = per_item >= SHORT_CATALOGUE and per_item * ratings_per_person >= FEW_RATINGS
+    least = MEDIUM_FLEET if is_short else LARGE_FLEET / min(1.0, ratings_per_person / LONG_PROFILE) ** 2
+    norm = min(1.0, math.sqrt(ratings_per_person / SHORT_PROFILE))
     if has_few or strength < least:
         is_faint = has_few and devices * mu < FAINT_COUNTS
-        return _small_plan(n_items, length, FAINT_COUNTS_SHARE if is_faint else COUNTS_SHARE)
+        return _small_plan(n_items, length, FAINT_COUNTS_SHARE if is_faint else COUNTS_SHARE, norm)
     factors = VAST_FACTOR_COLUMNS if strength >= VAST_FLEET else FACTOR_COLUMNS
-    return _large_plan(n_items, n_taste, length, factors)
+    return _large_plan(n_items, n_taste, length, factors, norm)
 
 
-def _small_plan(n_items: int, length: int, counts_share: float) -> Plan:
-    rounds = [[Block(COUNTS, (n_items,), 4.0, counts_share)]]
-    rounds += [_item_blocks(BIAS, n_items, 1, 3.0, share) for share in (0.06, 0.12, 0.13)]
+def _small_plan(n_items: int, length: int, counts_share: float, norm: float) -> Plan:
+    rounds = [[Block(COUNTS, (n_items,), 4.0 * norm, counts_share)]]
+    rounds += [_item_blocks(BIAS, n_items, 1, 3.0 * norm, share) for share in (0.06, 0.12, 0.13)]
     return make_plan([*rounds, [_prior_block(length, 0.02)]])
 
 
-def _large_plan(n_items: int, n_taste: int, length: int, factors: int) -> Plan:
-    description = n_taste + 1
+def _large_plan(n_items: int, n_taste: int, length: int, factors: int, norm: float) -> Plan:
+    description, clip = n_taste + 1, 5.0 * norm
     audience = min(AUDIENCE_COLUMNS, description)
     rounds = [
-        [Block(COUNTS, (n_items,), 8.0, 0.08), Block(MOMENTS, (prior_size(description),), 15.0, 0.01)],
-        [*_item_blocks(AUDIENCE, n_items, audience, 5.0, 0.15), *_item_blocks(BIAS, n_items, 1, 5.0, 0.06)],
-        _item_blocks(BIAS, n_items, 1, 5.0, 0.25),
+        [Block(COUNTS, (n_items,), 8.0 * norm, 0.08), Block(MOMENTS, (prior_size(description),), 15.0, 0.01)],
+        [*_item_blocks(AUDIENCE, n_items, audience, clip, 0.15), *_item_blocks(BIAS, n_items, 1, clip, 0.06)],
+        _item_blocks(BIAS, n_items, 1, clip, 0.25),
     ]
     length += audience
     for _ in range(FACTOR_ROUNDS):
         directions = min(factors, length - 1)  # the level is not a direction of taste
-        columns = _item_blocks(FACTORS, n_items, directions + 1, 5.0, 0.5 / FACTOR_ROUNDS)
+        columns = _item_blocks(FACTORS, n_items, directions + 1, clip, 0.5 / FACTOR_ROUNDS)
         rounds += [[_prior_block(length, 0.01)], columns]
         length += directions
     return make_plan([*rounds, [_prior_block(length, 0.02)]])
