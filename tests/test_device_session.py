@@ -326,6 +326,14 @@ def test_the_page_waits_as_long_as_a_busy_server_asks(joined: Device, head: str,
     assert taking.code == "busy"
 
 
+@pytest.mark.parametrize("sent", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"])
+def test_the_page_tries_again_after_a_server_was_killed_in_the_middle_of_a_request(joined: Device, sent: bytes) -> None:
+    """No reply or half of one ends no participation: the person is told that the server does not answer."""
+    taking, stop = page_against(joined, lambda connection: connection.sendall(sent))
+    assert stop.seconds == [1.0] * 3
+    assert taking.code == "away"
+
+
 def test_the_page_goes_on_after_its_clock_went_back(joined: Device) -> None:
     """A nonce that the server has seen is raised above its last one, and the request made again."""
     ahead = time.time_ns() + 10**15

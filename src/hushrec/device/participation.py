@@ -16,6 +16,10 @@ RETRY_SECONDS = 1.0
 OFF, LOOKING, WAITING, REPORTING, AWAY, BUSY = "off", "looking", "waiting", "reporting", "away", "busy"
 FAILED = "failed"  # an exception that is not a `HushrecError` ended the participation
 
+# The codes of failed requests that are repeated. "not-http" is a reply that ends early, as when the server is killed.
+# The other codes are of refused certificates, with which a retry does not help.
+RETRIED = ("unreachable", "silent", "busy", "not-http")
+
 
 class Participation:
     """A background thread that reports in every round until it is stopped, the run is over, or an error ends it."""
@@ -78,7 +82,7 @@ class Participation:
             except Stopped:  # by `stop`, or by another thread that closed the device or gave it a new address
                 continue
             except ConnectionFailed as error:
-                if error.code not in ("unreachable", "silent", "busy"):  # retries do not help with a bad certificate
+                if error.code not in RETRIED:
                     self._note(stop, error.code, str(error))
                     return
                 self._note(stop, BUSY if error.code == "busy" else AWAY)
