@@ -163,6 +163,7 @@ def test_an_id_that_the_catalogue_does_not_have_is_refused_and_found_by_title(tm
     assert found["count"] == 6  # 7, 17, 27, 37, 47, 57
     assert run("device", "rate", "item-7", 5, *store).code == 0
     assert "Item-7" in run("device", "search", "item-7", *store).out
+    assert "no title has all of these words" in run("device", "search", "nothing", *store).err
     (tmp_path / "own.csv").write_text("item,rating\nitem-4,2\nelsewhere,5\n")
     imported = run("device", "import", tmp_path / "own.csv", *store).err
     assert "2 ratings are stored\n1 of them are not used" in imported

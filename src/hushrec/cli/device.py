@@ -267,6 +267,8 @@ def search(
         return
     rows = ((item, title, f"{ratings[item]:g}" if item in ratings else "") for item, title in found.items)
     print_table(["item", "title", "your rating"], rows)
+    if not found.count:
+        say("no title has all of these words; search for fewer")
     if found.count > len(found.items):
         say(f"{found.count} items were found; -n {found.count} lists all of them")
 

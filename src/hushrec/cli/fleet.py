@@ -67,7 +67,8 @@ def fleet(
     ratings = reading.load(data)
     if ratings.scale is None:
         raise ParameterError(f"a fleet needs rating values, and {ratings.name} has none. Use data with ratings.")
-    members = _members(ratings, devices or ratings.n_users, split_seed, stores)
+    wanted = devices or ratings.n_users
+    members = _members(ratings, wanted, split_seed, stores)
     budgets = Budgets(scale=(ratings.scale.low, ratings.scale.high)).choosing(given_only(options), protocol)
     if epochs > 1:
         one_draw = next(own["epsilon_p"] for own in budgets.by_protocol().values() if "epsilon_p" in own)
@@ -80,6 +81,8 @@ def fleet(
         invitations=None if invitations is None else tuple(invitations.read_text().split()),
         follow=follow,
     )
+    fewer = "" if len(members) == wanted else f", not {wanted:,}: no more users have ratings to train on"
+    say(f"{counted(len(members), 'device')}{fewer}; they join {server} and wait for its rounds")
     started = time.perf_counter()
     with _shown_progress() as progress:
         outcome = run_fleet(members, orders, processes=processes, progress=progress)
