@@ -401,6 +401,24 @@ def test_a_page_without_the_token_shows_nothing(browser: Any, tmp_path: Path) ->
         assert not page.is_visible("#joined")
 
 
+def film_people(folder: Path, count: int) -> tuple[Items, list[Device]]:
+    """Return the films of the synthetic set, and devices of its first people with their ratings."""
+    known = load("synthetic")
+    assert known.titles is not None
+    assert known.values is not None
+    films = Items.of(
+        known.item_ids, known.titles, {"columns": item_columns(known.n_items, known.titles, known.attributes)}
+    )
+    devices = []
+    for user in range(count):
+        rated = known.users == user
+        device = Device.create(folder / f"device-{user}", patience=5)
+        values = zip(known.items[rated], known.values[rated].tolist(), strict=True)
+        device.add_ratings({known.item_ids[item]: value for item, value in values})
+        devices.append(device)
+    return films, devices
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The page of a device whose run is over."""
@@ -433,10 +451,16 @@ def test_the_device_page_is_for_everyone(browser: Any, trained: str, size: str, 
     assert page.complaints == []
 
 
-def test_the_first_page_is_for_everyone(browser: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("protocol", "option", "usual", "strict"), [("sdcf", "epsilon_i", 4, 0.25), ("masked", "epsilon", 8, 1)]
+)
+def test_the_first_page_is_for_everyone(
+    browser: Any, tmp_path: Path, protocol: str, option: str, usual: float, strict: float
+) -> None:
     """Every step of the welcome, too; nothing is joined before the last, and each can be gone back from."""
+    settings = small_settings() if protocol == "sdcf" else masked_kit.masked_settings(100)
     with (
-        live_server(tmp_path) as live,
+        live_server(tmp_path, settings, items=film_people(tmp_path, 0)[0]) as live,
         Device.create(tmp_path / "mine") as device,
         shown(device) as address,
     ):
@@ -450,21 +474,22 @@ def test_the_first_page_is_for_everyone(browser: Any, tmp_path: Path) -> None:
             page.wait_for_selector(f"#step-{step}:not([hidden])")
             assert violations(page) == []
             assert small_targets(page) == []
-            shoot(page, f"device-welcome-{step}")
+            if protocol == "masked":
+                shoot(page, f"device-welcome-{step}")
             if step == 2:
-                assert page.inner_text(".risk") == find_protocol("sdcf").knowledge.risk
+                assert page.inner_text(".risk") == find_protocol(protocol).knowledge.risk
                 page.click("#step-2 .back")
                 page.keyboard.press("Tab")
                 page.keyboard.press("Enter")  # the address is still there
                 page.wait_for_selector("#step-2:not([hidden])")
                 page.click("#step-2 button.main")
-        assert page.inner_text("#welcome-choice") == find_protocol("sdcf").knowledge.choice
+        assert page.inner_text("#welcome-choice") == find_protocol(protocol).knowledge.choice
         assert live.rounds.registry.count_active() == 0
-        assert device.budgets.by_protocol()["sdcf"]["epsilon_i"] == 4
+        assert device.budgets.by_protocol()[protocol][option] == usual
         page.get_by_label("Strict").check()
         page.click("#join")
         page.wait_for_selector("#joined:not([hidden])")
-        assert (device.budgets.by_protocol()["sdcf"]["epsilon_i"], live.rounds.registry.count_active()) == (0.25, 1)
+        assert (device.budgets.by_protocol()[protocol][option], live.rounds.registry.count_active()) == (strict, 1)
         assert page.complaints == []
 
 
@@ -613,24 +638,6 @@ def test_a_person_types_a_level_of_their_own(browser: Any, tmp_path: Path) -> No
         assert small_targets(page) == []
         assert page.complaints == []
         assert violations(page) == []
-
-
-def film_people(folder: Path, count: int) -> tuple[Items, list[Device]]:
-    """Return the films of the synthetic set, and devices of its first people with their ratings."""
-    known = load("synthetic")
-    assert known.titles is not None
-    assert known.values is not None
-    films = Items.of(
-        known.item_ids, known.titles, {"columns": item_columns(known.n_items, known.titles, known.attributes)}
-    )
-    devices = []
-    for user in range(count):
-        rated = known.users == user
-        device = Device.create(folder / f"device-{user}", patience=5)
-        values = zip(known.items[rated], known.values[rated].tolist(), strict=True)
-        device.add_ratings({known.item_ids[item]: value for item, value in values})
-        devices.append(device)
-    return films, devices
 
 
 def test_both_pages_after_a_masked_run(browser: Any, tmp_path: Path) -> None:
