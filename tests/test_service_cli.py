@@ -457,6 +457,29 @@ def test_a_fleet_gives_up_an_address_without_a_server(tmp_path: Path, monkeypatc
     assert "the server could not be reached" in outcome.err
 
 
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (None, "No such file"),
+        (b"\xff", "not UTF-8 text"),
+        (b"one\ntwo\n", "a code for each of 5 devices, but .* has 2"),
+    ],
+)
+def test_a_fleet_without_a_code_for_every_device_is_refused(
+    tmp_path: Path, content: bytes | None, sentence: str
+) -> None:
+    """Before a device enrols: one sentence, no traceback, no store, and no code in it."""
+    (tmp_path / "ratings.csv").write_text("user,item,rating\n" + "\n".join(f"{n % 5},{n},{n % 4}" for n in range(40)))
+    if content is not None:
+        (tmp_path / "codes").write_bytes(content)
+    server = ("--server", "http://127.0.0.1:9", "--invitations", tmp_path / "codes", "--stores", tmp_path / "stores")
+    outcome = run("fleet", tmp_path / "ratings.csv", *server)
+    assert outcome.code == 1
+    assert re.search(f"--invitations must .*{sentence}", outcome.err)
+    assert "two" not in outcome.err
+    assert not (tmp_path / "stores").exists()
+
+
 def test_a_fleet_of_pairs_is_refused(tmp_path: Path) -> None:
     """Data without ratings is refused before a store is made."""
     (tmp_path / "pairs.csv").write_text("user,item\n" + "\n".join(f"{user},item-{user % 3}" for user in range(9)))
