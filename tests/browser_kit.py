@@ -146,5 +146,6 @@ def shoot(page: Any, name: str) -> None:
     """A picture for the docs, when they are asked for."""
     if DRAWING:
         drawn = Image.open(io.BytesIO(page.screenshot(full_page=True))).convert("RGB")
-        few = drawn.quantize(40, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)  # rare colours stay
+        coverage, plain = Image.Quantize.MAXCOVERAGE, Image.Dither.NONE  # rare colours stay
+        few = drawn.quantize(40, method=coverage, kmeans=1, dither=plain)  # and the background keeps its exact colour
         few.save(PICTURES / f"{name}.png", optimize=True)

@@ -39,10 +39,13 @@ from service_kit import (
 
 from hushrec import Device
 from hushrec.audit.own_reports import read_reports
+from hushrec.data import load
 from hushrec.device.ui import Page, make_ui
 from hushrec.messages import Address
+from hushrec.models.item_columns import item_columns
 from hushrec.protocols import find_protocol
 from hushrec.protocols.masked import cohorts
+from hushrec.service.setup import Items
 
 pytestmark = OPEN_SOCKETS
 
@@ -370,6 +373,9 @@ def test_a_round_without_a_table_of_this_device_is_named(
     settings = masked_kit.masked_settings(5, rounds={"min_devices": 6})
     with masked_kit.joined(tmp_path, 6, settings) as (live, devices), contextlib.ExitStack() as stack:
         masked_kit.report(live, devices, "keys")
+        first = open_page(browser, stack.enter_context(shown(devices[0])))
+        first.wait_for_selector("#sent-later:has-text('takes part in round 1, and has not sent its table')")
+        assert not first.is_visible("#sent-none")
         masked_kit.wait_for_phase(live, Address(1, 1, "shares"))
         asked = [device for device in devices if device._session.name in live.rounds.server.asked]
         for phase in masked_kit.PHASES[1:]:
@@ -393,6 +399,24 @@ def test_a_page_without_the_token_shows_nothing(browser: Any, tmp_path: Path) ->
         page = open_page(browser, address.partition("#")[0])
         page.wait_for_selector("#lost:has-text('Open the address that')")
         assert not page.is_visible("#joined")
+
+
+def film_people(folder: Path, count: int) -> tuple[Items, list[Device]]:
+    """Return the films of the synthetic set, and devices of its first people with their ratings."""
+    known = load("synthetic")
+    assert known.titles is not None
+    assert known.values is not None
+    films = Items.of(
+        known.item_ids, known.titles, {"columns": item_columns(known.n_items, known.titles, known.attributes)}
+    )
+    devices = []
+    for user in range(count):
+        rated = known.users == user
+        device = Device.create(folder / f"device-{user}", patience=5)
+        values = zip(known.items[rated], known.values[rated].tolist(), strict=True)
+        device.add_ratings({known.item_ids[item]: value for item, value in values})
+        devices.append(device)
+    return films, devices
 
 
 @pytest.fixture(scope="module")
@@ -427,10 +451,16 @@ def test_the_device_page_is_for_everyone(browser: Any, trained: str, size: str, 
     assert page.complaints == []
 
 
-def test_the_first_page_is_for_everyone(browser: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("protocol", "option", "usual", "strict"), [("sdcf", "epsilon_i", 4, 0.25), ("masked", "epsilon", 8, 1)]
+)
+def test_the_first_page_is_for_everyone(
+    browser: Any, tmp_path: Path, protocol: str, option: str, usual: float, strict: float
+) -> None:
     """Every step of the welcome, too; nothing is joined before the last, and each can be gone back from."""
+    settings = small_settings() if protocol == "sdcf" else masked_kit.masked_settings(100)
     with (
-        live_server(tmp_path) as live,
+        live_server(tmp_path, settings, items=film_people(tmp_path, 0)[0]) as live,
         Device.create(tmp_path / "mine") as device,
         shown(device) as address,
     ):
@@ -444,21 +474,22 @@ def test_the_first_page_is_for_everyone(browser: Any, tmp_path: Path) -> None:
             page.wait_for_selector(f"#step-{step}:not([hidden])")
             assert violations(page) == []
             assert small_targets(page) == []
-            shoot(page, f"device-welcome-{step}")
+            if protocol == "masked":
+                shoot(page, f"device-welcome-{step}")
             if step == 2:
-                assert page.inner_text(".risk") == find_protocol("sdcf").knowledge.risk
+                assert page.inner_text(".risk") == find_protocol(protocol).knowledge.risk
                 page.click("#step-2 .back")
                 page.keyboard.press("Tab")
                 page.keyboard.press("Enter")  # the address is still there
                 page.wait_for_selector("#step-2:not([hidden])")
                 page.click("#step-2 button.main")
-        assert page.inner_text("#welcome-choice") == find_protocol("sdcf").knowledge.choice
+        assert page.inner_text("#welcome-choice") == find_protocol(protocol).knowledge.choice
         assert live.rounds.registry.count_active() == 0
-        assert device.budgets.by_protocol()["sdcf"]["epsilon_i"] == 4
+        assert device.budgets.by_protocol()[protocol][option] == usual
         page.get_by_label("Strict").check()
         page.click("#join")
         page.wait_for_selector("#joined:not([hidden])")
-        assert (device.budgets.by_protocol()["sdcf"]["epsilon_i"], live.rounds.registry.count_active()) == (0.25, 1)
+        assert (device.budgets.by_protocol()[protocol][option], live.rounds.registry.count_active()) == (strict, 1)
         assert page.complaints == []
 
 
@@ -609,12 +640,23 @@ def test_a_person_types_a_level_of_their_own(browser: Any, tmp_path: Path) -> No
         assert violations(page) == []
 
 
-def test_both_pages_after_a_masked_run(browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The person sees a list, what the run cost, and that a table of random numbers left; the operator sees rounds."""
-    monkeypatch.setattr(masked_kit, "TITLES", pleasant_titles()[: masked_kit.N_ITEMS])
-    with masked_kit.joined(tmp_path, 5) as (live, devices), contextlib.ExitStack() as stack:
-        masked_kit.take_part(devices, lambda: False)
+def test_both_pages_after_a_masked_run(browser: Any, tmp_path: Path) -> None:
+    """The person sees a list, what the run cost, and that a table of random numbers left; the operator sees rounds.
+
+    Until the other devices report, the person's page says that it waits for them.
+    """
+    count = 100 if DRAWING else 5
+    films, devices = film_people(tmp_path, count)
+    settings = masked_kit.masked_settings(count, rounds={"deadline_seconds": 600})
+    with live_server(tmp_path, settings, items=films) as live, contextlib.ExitStack() as stack:
+        for device in devices:
+            stack.callback(device.close)
+            device.join(live.url)
         page = open_page(browser, stack.enter_context(shown(devices[0])))
+        page.click("#part")
+        page.wait_for_selector("#part-words:has-text('has reported, and waits for the other devices')")
+        masked_kit.take_part(devices[1:], lambda: False)
+        page.wait_for_selector("#state:has-text('All rounds are over')")
         page.wait_for_selector("#recommendations li")
         page.wait_for_selector("#level-words li")
         assert "ε" in page.inner_text("#ledger")
@@ -624,6 +666,7 @@ def test_both_pages_after_a_masked_run(browser: Any, tmp_path: Path, monkeypatch
         operator = open_page(browser, live.url, scheme="dark")
         operator.wait_for_selector("#state:has-text('All rounds are over')")
         operator.wait_for_selector("#cannot li")
-        assert "at least 4 honest devices" in operator.inner_text("#asked")
+        honest = live.rounds.offer.terms.priced.cohort.honest
+        assert f"at least {honest} honest devices" in operator.inner_text("#asked")
         assert operator.complaints == []
         shoot(operator, "dashboard-masked-dark")

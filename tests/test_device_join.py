@@ -10,6 +10,8 @@ from service_kit import OPEN_SOCKETS, live_server, new_device, small_settings
 
 from hushrec import Device
 from hushrec.cli import device as command
+from hushrec.device.calls import Job
+from hushrec.device.session import Session
 from hushrec.errors import BudgetExceeded, ConnectionFailed, ConsentNeeded, ParameterError, RemoteProtocolError
 from hushrec.service.schema import invitations
 
@@ -20,6 +22,22 @@ ONE = {"min_devices": 1}
 def count_unused(connection: sa.Connection) -> int:
     """Invitations that nobody has used."""
     return len(connection.execute(sa.select(invitations.c.digest).where(invitations.c.used_by.is_(None))).all())
+
+
+def test_a_device_has_joined_only_when_it_can_take_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While `join` fetches the public table, the page offers no round, whose request would find no address."""
+    seen = []
+    look_at_public = Session.look_at_public
+
+    def look(session: Session) -> Job:
+        seen.append((device.has_joined, device.status().has_joined))
+        yield from look_at_public(session)
+
+    monkeypatch.setattr(Session, "look_at_public", look)
+    with live_server(tmp_path) as live, new_device(tmp_path / "device") as device:
+        device.join(live.url)
+        assert seen == [(True, False)]
+        assert (device.status().has_joined, device.status().server) == (True, live.url)
 
 
 def test_a_device_follows_a_server_that_moved(tmp_path: Path) -> None:
@@ -163,6 +181,7 @@ def test_an_id_that_the_catalogue_does_not_have_is_refused_and_found_by_title(tm
     assert found["count"] == 6  # 7, 17, 27, 37, 47, 57
     assert run("device", "rate", "item-7", 5, *store).code == 0
     assert "Item-7" in run("device", "search", "item-7", *store).out
+    assert "no title has all of these words" in run("device", "search", "nothing", *store).err
     (tmp_path / "own.csv").write_text("item,rating\nitem-4,2\nelsewhere,5\n")
     imported = run("device", "import", tmp_path / "own.csv", *store).err
     assert "2 ratings are stored\n1 of them are not used" in imported

@@ -316,6 +316,7 @@ def test_a_next_run_of_sdcf_draws_new_bits_with_consent(tmp_path: Path) -> None:
             assert run("device", "budget", "--raise-to", 16, *folder).code == 0
             agreed = run("device", "join", "--next", *folder)
             assert (agreed.code, "1 round reported; the run is over" in agreed.err) == (0, True), agreed.err
+            assert "\nUp to 1 round" in agreed.err  # the terms of the run that was agreed to
             with Device(tmp_path / "device") as device:
                 assert (device.status().n_items, device.budget()["permanent_draws"]) == (40, 2)
                 left = device._session.store.offer()

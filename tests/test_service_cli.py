@@ -14,7 +14,7 @@ from unittest import mock
 import pytest
 from command import run
 from masked_kit import PHASES, catalogue, masked_settings
-from service_kit import OPEN_SOCKETS, PATIENCE, live_server, new_device, small_settings
+from service_kit import OPEN_SOCKETS, PATIENCE, held_port, live_server, new_device, small_settings
 
 from hushrec.cli.app import counted
 from hushrec.cli.serve import _notices
@@ -48,7 +48,7 @@ def test_a_person_takes_part_from_the_shell(tmp_path: Path) -> None:
     with live_server(tmp_path, settings, tls=True) as live:
         first = run("device", "join", live.url, "--ca", live.ca, "--rounds", "1", *store)
         assert (first.code, first.err.endswith("1 round reported\n")) == (0, True), first.err
-        assert run("device", "rotate-key", *store).code == 0
+        assert "the key was replaced" in run("device", "rotate-key", *store).err
         rest = run("device", "join", *store)
         assert "2 rounds reported; the run is over" in rest.err
         shown = json.loads(run("device", "recommend", "-n", "2", "--json", *store).out)["items"]
@@ -181,6 +181,7 @@ def test_advice_about_a_store_names_it(tmp_path: Path, monkeypatch: pytest.Monke
         (["--config", "many.toml"], "reports_per_client"),
         (["--config", "slow.toml"], "deadline_seconds in slow.toml is invalid: it must be at most 43200"),
         (["--devices", "10001"], "expected_devices must be at most 10,000"),
+        (["--devices", "1"], "expected_devices must be at least 3 under masked"),
         (["--config", "reserve.toml"], "reserve must be at least 0 and below 1, got 1.0. Give the share of the budget"),
         (["--config", "delta.toml"], "delta must be above 0 and at most 1/(10 · 1000 devices) = 0.0001, got 2.0."),
         (["--items", "header.csv"], "header.csv must have at least one item below its header."),
@@ -240,7 +241,7 @@ def serving_line(folder: Path, *options: str) -> str:
 def test_a_server_counts_the_items_of_its_run_and_tells_of_changed_titles(tmp_path: Path) -> None:
     """A later start with two of the run's three items still serves three, and reports a title that differs."""
     (tmp_path / "items.csv").write_text("id,title\n1,A\n2,B\n3,C\n")
-    assert "serving 3 items on http://127.0.0.1:" in serving_line(tmp_path)
+    assert re.search(r"serving 3 items on http://127.0.0.1:\d+: protocol masked, model gp\n", serving_line(tmp_path))
     storage = Storage(f"sqlite:///{tmp_path / 'hushrec-server.sqlite'}")
     assert storage.at_once(load_run).offer.protocol == "masked"  # without options
     storage.close()
@@ -267,6 +268,9 @@ def test_serve_says_how_many_devices_a_round_waits_for_and_what_sets_it(tmp_path
     (tmp_path / "other").mkdir()
     with live_server(tmp_path / "other") as live:
         assert "rounds.min_devices" in _notices(live.rounds, 2)[0]
+    (tmp_path / "cohorts").mkdir()
+    with live_server(tmp_path / "cohorts", masked_settings(5, rounds={"min_devices": 6})) as live:
+        assert _notices(live.rounds, 6)[0].startswith("a round opens when 6 devices are online; rounds.min_devices ")
 
 
 def test_the_default_limit_lets_a_device_take_part_in_short_rounds() -> None:
@@ -305,7 +309,7 @@ def test_the_admins_token_can_be_replaced(tmp_path: Path) -> None:
     ("changed", "sentence"),
     [
         ({"step": 0.8}, r"step must stay 0\.4, .* got 0\.8"),
-        ({"expected_devices": 60}, "expected_devices must stay 50, .* got 60"),
+        ({"expected_devices": 60}, "expected_devices must stay 50, .* got 60.*--database and --state-dir of its own"),
     ],
 )
 def test_terms_that_devices_accepted_cannot_be_changed_later(
@@ -380,8 +384,9 @@ def test_a_fleet_that_stops_early_finishes_its_round(tmp_path: Path) -> None:
     (tmp_path / "ratings.csv").write_text("user,item,rating\n" + "\n".join(rows))
     with live_server(tmp_path, masked_settings(4), items=catalogue()) as live:
         fleet = ("fleet", tmp_path / "ratings.csv", "--server", live.url, "--stores", tmp_path / "stores")
-        outcome = run(*fleet, "--rounds", "1", "--json")
+        outcome = run(*fleet, "--rounds", "1", "--devices", 9, "--json")
         assert outcome.code == 0, outcome.err
+        assert f"4 devices, not 9: no more users have ratings to train on; they join {live.url} " in outcome.err
         assert json.loads(outcome.out)["reports"] == 4 * len(PHASES)
 
 
@@ -440,6 +445,39 @@ def test_a_fleet_with_the_stores_of_another_server_is_refused(tmp_path: Path) ->
     assert outcome.code == 1
     assert outcome.err.splitlines()[-1].endswith("Give another folder with --stores.")
     assert run(*fleet, "--rounds", "-1").code == 2
+
+
+def test_a_fleet_gives_up_an_address_without_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first request is not retried for as long as later ones, which outlast a restart of the server."""
+    monkeypatch.setattr("hushrec.device.fleet.FIRST_PATIENCE", 0.5)
+    (tmp_path / "ratings.csv").write_text("user,item,rating\n" + "\n".join(f"{n % 5},{n},{n % 4}" for n in range(40)))
+    with held_port() as port:
+        outcome = run("fleet", tmp_path / "ratings.csv", "--server", f"http://127.0.0.1:{port}")
+    assert outcome.code == 1
+    assert "the server could not be reached" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (None, "No such file"),
+        (b"\xff", "not UTF-8 text"),
+        (b"one\ntwo\n", "a code for each of 5 devices, but .* has 2"),
+    ],
+)
+def test_a_fleet_without_a_code_for_every_device_is_refused(
+    tmp_path: Path, content: bytes | None, sentence: str
+) -> None:
+    """Before a device enrols: one sentence, no traceback, no store, and no code in it."""
+    (tmp_path / "ratings.csv").write_text("user,item,rating\n" + "\n".join(f"{n % 5},{n},{n % 4}" for n in range(40)))
+    if content is not None:
+        (tmp_path / "codes").write_bytes(content)
+    server = ("--server", "http://127.0.0.1:9", "--invitations", tmp_path / "codes", "--stores", tmp_path / "stores")
+    outcome = run("fleet", tmp_path / "ratings.csv", *server)
+    assert outcome.code == 1
+    assert re.search(f"--invitations must .*{sentence}", outcome.err)
+    assert "two" not in outcome.err
+    assert not (tmp_path / "stores").exists()
 
 
 def test_a_fleet_of_pairs_is_refused(tmp_path: Path) -> None:

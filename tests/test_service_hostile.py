@@ -95,6 +95,12 @@ def test_a_device_takes_no_more_of_a_reply_than_it_asked_for(talk: Talk) -> None
         ask(url, CALL)
 
 
+def test_a_server_that_hangs_up_is_one_sentence() -> None:
+    """What httpx says of the connection is inside it, without its full stop."""
+    with bad_server(lambda connection: None) as url, pytest.raises(ConnectionFailed, match=r"[a-z]\)\. Check whether"):
+        ask(url, CALL)
+
+
 def test_a_reply_that_trickles_for_ever_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each byte arrives within its time limit, but the reply never ends."""
     monkeypatch.setattr(transport, "LONGEST_REPLY", 0.3)

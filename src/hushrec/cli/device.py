@@ -184,11 +184,12 @@ def join(
         device.join(server, invitation=invitation, ca=ca, insecure=insecure, again=again)
         if not joined:
             say(_welcome(device))
-            say(" ".join([*device.asks(), *_own_level(device.budget())]))
         elif device.server != old:
             say(f"the server is now at {device.server}")
         if joined and follow:
             say(_follow(device))
+        if follow or not joined:
+            say(" ".join([*device.asks(), *_own_level(device.budget())]))
         try:
             _take_part(device, rounds)
         finally:
@@ -267,6 +268,8 @@ def search(
         return
     rows = ((item, title, f"{ratings[item]:g}" if item in ratings else "") for item, title in found.items)
     print_table(["item", "title", "your rating"], rows)
+    if not found.count:
+        say("no title has all of these words; search for fewer")
     if found.count > len(found.items):
         say(f"{found.count} items were found; -n {found.count} lists all of them")
 
@@ -345,6 +348,7 @@ def rotate_key(store: Folder = None) -> None:
     """Replace the key that signs this device's requests."""
     with hushrec.Device(store) as device:
         device.rotate_key()
+    say("the key was replaced; the server knows the new one")
 
 
 @device_app.command(epilog="Example: hushrec device leave")

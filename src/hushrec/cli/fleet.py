@@ -67,7 +67,8 @@ def fleet(
     ratings = reading.load(data)
     if ratings.scale is None:
         raise ParameterError(f"a fleet needs rating values, and {ratings.name} has none. Use data with ratings.")
-    members = _members(ratings, devices or ratings.n_users, split_seed, stores)
+    wanted = devices or ratings.n_users
+    members = _members(ratings, wanted, split_seed, stores)
     budgets = Budgets(scale=(ratings.scale.low, ratings.scale.high)).choosing(given_only(options), protocol)
     if epochs > 1:
         one_draw = next(own["epsilon_p"] for own in budgets.by_protocol().values() if "epsilon_p" in own)
@@ -77,9 +78,11 @@ def fleet(
         budgets=budgets,
         ca=ca,
         rounds=rounds,
-        invitations=None if invitations is None else tuple(invitations.read_text().split()),
+        invitations=None if invitations is None else _codes(invitations, len(members)),
         follow=follow,
     )
+    fewer = "" if len(members) == wanted else f", not {wanted:,}: no more users have ratings to train on"
+    say(f"{counted(len(members), 'device')}{fewer}; they join {server} and wait for its rounds")
     started = time.perf_counter()
     with _shown_progress() as progress:
         outcome = run_fleet(members, orders, processes=processes, progress=progress)
@@ -92,6 +95,22 @@ def fleet(
         accuracy = "" if outcome.rmse is None else f", rmse {outcome.rmse:.4f} on {outcome.held_out} held-out ratings"
         done = f"{counted(len(members), 'device')} made {counted(outcome.reports, 'report')}"
         say(f"{done} in {seconds:.1f} s{accuracy}")
+
+
+def _codes(path: Path, wanted: int) -> tuple[str, ...]:
+    """Return the invitation codes in a file, one for each device."""
+    try:
+        codes = tuple(path.read_text("utf-8").split())
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise ParameterError(f"--invitations must be a readable file ({reason}), got {path}. Check the path.") from None
+    if len(codes) < wanted:
+        devices = counted(wanted, "device")
+        raise ParameterError(
+            f"--invitations must have a code for each of {devices}, but {path} has {len(codes):,}. Create more with"
+            " `hushrec serve --invitations`, or give fewer --devices."
+        )
+    return codes
 
 
 @contextmanager

@@ -128,7 +128,9 @@ def serve(
                 print(code)
             address = f"{'https' if tls else 'http'}://{host}:{listening.getsockname()[1]}"
             many = f" with {workers} workers" if workers > 1 else ""
-            say(f"serving {counted(len(rounds.catalogue), 'item')} on {address}{many}")
+            offer = rounds.offer
+            kind = f"protocol {offer.protocol}, model {offer.model}"
+            say(f"serving {counted(len(rounds.catalogue), 'item')} on {address}{many}: {kind}")
             for notice in _notices(rounds, settings.rounds.min_devices):
                 say(notice)
             if workers == 1:
@@ -180,7 +182,8 @@ def _notices(rounds: "Rounds", min_devices: int) -> list[str]:
     protocol, terms = rounds.protocol, rounds.offer.terms
     expected = protocol.expected_devices(terms)
     expects = None if expected is None else protocol.expectation(terms, rounds.offer.model, expected)
-    of = "" if expected is None else f" of the {expected:,} that this run expects"
+    fits = expected is not None and rounds.fewest_devices <= expected
+    of = f" of the {expected:,} that this run expects" if fits else ""
     option = "rounds.min_devices of --config sets this"
     if rounds.fewest_devices > min_devices:
         option = "--devices sets this before a run begins"

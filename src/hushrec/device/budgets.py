@@ -204,7 +204,8 @@ def check_ratings(ratings: Mapping[str, float], scale: tuple[float, float]) -> N
     low, high = scale
     if not all(low <= value <= high for value in ratings.values()):
         raise ParameterError(
-            f"ratings must be numbers from {low:g} to {high:g}, the scale of this store. Correct the ratings."
+            f"ratings must be numbers from {low:g} to {high:g}, the scale of this store. Correct the ratings,"
+            " or make a store with their scale."
         )
 
 

@@ -449,10 +449,11 @@ class Device:
         """Return the state of this device."""
         with self._lock:
             session, store = self._session, self._store
-            offer, joined = session.offer, session.is_enrolled
+            offer, address = session.offer, self.server
+            joined = session.is_enrolled and address is not None  # `join` stores the address last
             return Status(
                 has_joined=joined,
-                server=self.server if joined else None,
+                server=address if joined else None,
                 round_number=session.last_round if joined else 0,
                 rounds=offer.terms.max_rounds if offer is not None and joined else None,
                 in_round=joined and session.client().in_round,

@@ -23,6 +23,7 @@ from hushrec.device import joining
 from hushrec.device.budgets import Budgets
 from hushrec.device.session import NO_ROUND, RUN_OVER, STEPPED, Session
 from hushrec.device.store import Store
+from hushrec.device.transport import PATIENCE_SECONDS as FIRST_PATIENCE
 from hushrec.device.transport import BlockingDriver, open_http, tls_context
 from hushrec.errors import BudgetExceeded, LocalProtocolError, ParameterError
 from hushrec.messages import LastReport, Offer
@@ -160,7 +161,7 @@ def _check_catalogue(members: list[Member], orders: Orders) -> Offer:
         stack.callback(store.close)
         Session.start(store, orders.budgets)
         http = stack.enter_context(open_http(orders.server, tls_context(orders.ca), seconds=REQUEST_SECONDS))
-        driver = BlockingDriver(Session(store), http, patience=PATIENCE_SECONDS)
+        driver = BlockingDriver(Session(store), http, patience=FIRST_PATIENCE)  # the address may be wrong
         offer: Offer = driver.run(joining.fetch_offer(driver.session))
         driver.run(driver.session.refresh_catalogue(offer.terms.n_items))
         known = {item for item, _ in store.catalogue()}

@@ -244,7 +244,7 @@ def _failure(error: httpx.TransportError, limits: httpx.Timeout) -> ConnectionFa
     if refused is not None:
         code, sentence = _CERTIFICATE_REASONS.get(refused.verify_code, _UNTRUSTED)
         raise ConnectionFailed(sentence, code=code) from None
-    reason = _ERRNO.sub("", str(error)) or type(error).__name__
+    reason = _ERRNO.sub("", str(error)).rstrip(".") or type(error).__name__
     if isinstance(error, httpx.RemoteProtocolError):
         return ConnectionFailed(
             f"the server ended the connection without a complete HTTP reply ({reason}). Try again later, or check"

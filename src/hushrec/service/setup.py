@@ -201,5 +201,5 @@ def _check_same(settings: TermsSettings, offer: Offer) -> None:
         if value != stored.get(name):
             raise ParameterError(
                 f"terms.{name} must stay {stored.get(name)}, which devices of this run have accepted, got {value}."
-                f" Keep it, or {_NEXT_RUN}"
+                f" Keep it, give a --database and --state-dir of its own to another run, or {_NEXT_RUN}"
             )

@@ -10,7 +10,7 @@ let own = null; // the level that the person typed, as text
 let shown = { changes: -1, reported: -1 };
 let known = null; // items of the last recommendations, to mark new ones
 let searching = 0;
-let sentRound = null; // the round of the last masked table
+let sentRound = null; // the round of the last masked table, 0 before the first; null under other protocols
 let over = false; // everything is erased
 
 // The address carries the token after #, which browsers do not send to a server; afterwards the tab keeps it.
@@ -87,6 +87,7 @@ const PART = {
   off: "Not taking part.",
   looking: "Asking the server for a round.",
   waiting: "Waiting for the next round.",
+  "in-round": "This device has reported, and waits for the other devices.",
   reporting: "Reporting in rounds.",
   away: "The server does not answer. Your device tries again; nothing is lost.",
   busy: "The server is overloaded. Your device tries again; nothing is lost.",
@@ -98,7 +99,7 @@ const PART = {
   "server-behind": "Stopped: the server was restored from an old backup. When the operator begins a next run, you can agree to it here. You keep your recommendations.",
 };
 const AFTER = new Set(["next", "server-behind"]); // this run is over for this device
-const CALM = new Set(["off", "looking", "waiting", "reporting"]);
+const CALM = new Set(["off", "looking", "waiting", "in-round", "reporting"]);
 const TRYING = new Set(["away", "busy"]);
 
 function show(news) {
@@ -107,7 +108,8 @@ function show(news) {
   find("#welcome").hidden = state.has_joined;
   document.body.classList.toggle("welcoming", !state.has_joined);
   find("#joined").hidden = !state.has_joined;
-  const { on, code, words } = state.part;
+  const { on, words } = state.part;
+  const code = state.part.code === "waiting" && state.in_round ? "in-round" : state.part.code;
   const calm = CALM.has(code);
   if (!state.has_joined) pill("Not joined", "warm");
   else if (state.is_over) pill("All rounds are over");
@@ -401,17 +403,18 @@ function showUnsent() {
   const round = `round ${count(state.round_number)}`;
   const words = state.in_round ? `The device takes part in ${round}, and has not sent its table of this round yet.`
     : `In ${round} the device has sent its keys, but no table: the sum did not need it, or the attempt ended first.`;
-  say("#sent-later", sentRound !== null && state.round_number > sentRound ? words : "");
+  const isLater = sentRound === 0 ? state.in_round : sentRound !== null && state.round_number > sentRound;
+  say("#sent-later", isLater ? words : "");
+  find("#sent-none").hidden = sentRound === null || (isLater && sentRound === 0);
 }
 
 async function showSent() {
   if (find("#sent-rows details[open]")) return; // the person is reading it
   const { last, table, round } = await ask("sent");
-  sentRound = table ? round : null;
+  sentRound = table ? round : last === null ? 0 : null;
   if (table) say("#sent-none", table.join(" "));
   showUnsent();
   find("#sent").hidden = last === null;
-  find("#sent-none").hidden = last !== null;
   if (last === null) return;
   const numbers = last.rows.length * (last.rows[0]?.numbers.length ?? 0);
   const yours = last.rows.filter((row) => row.rating !== null).length;

@@ -33,6 +33,7 @@ from hushrec.randomness import Purpose, SeededRandomness, SystemRandomness
 SAFE_DEVIATIONS = 5.0  # standard deviations between the expected and the smallest allowed number of survivors
 NETWORK_SURVIVORS = 0.8  # default share of the expected devices that must survive
 NETWORK_CORRUPT = 0.05  # default share of the smallest cohort that may be corrupt
+FEWEST_DEVICES = 3  # smallest n_max of a network run
 LARGEST_COHORT = 10_000  # largest n_max of a network run: a device downloads the keys of its whole cohort
 LARGE_COHORT = 20  # with fewer devices the default share of corrupt ones is 0
 MOST_EVALUATION = 0.5  # largest share of μ² for evaluation
@@ -91,9 +92,12 @@ class Masked(ConfiguredProtocol):
         """Return a copy of `options` with the defaults of a network run, whose devices may drop out or be hostile.
 
         `survivors`, `corrupt` and `reserve` get a default if they are missing or None, and `evaluation` if it is
-        present and None. `n_items` is not used. Raise `ParameterError` if `n_devices`, the largest cohort, is above
-        `LARGEST_COHORT`.
+        present and None. `n_items` is not used. Raise `ParameterError` if `n_devices`, the largest cohort, is below
+        `FEWEST_DEVICES` or above `LARGEST_COHORT`.
         """
+        least = f"at least {FEWEST_DEVICES} under masked, which reveals only sums over several devices"
+        online = "Give the number of devices that you expect online in one round."
+        require(n_devices >= FEWEST_DEVICES, "expected_devices", least, n_devices, online)
         most = f"at most {LARGEST_COHORT:,} under masked, where it is the largest number of devices in one sum"
         advice = f"Give {LARGEST_COHORT}: more devices than that form several cohorts."
         require(n_devices <= LARGEST_COHORT, "expected_devices", most, f"{n_devices:,}", advice)
