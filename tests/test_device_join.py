@@ -24,6 +24,17 @@ def count_unused(connection: sa.Connection) -> int:
     return len(connection.execute(sa.select(invitations.c.digest).where(invitations.c.used_by.is_(None))).all())
 
 
+@pytest.mark.parametrize(
+    "address",
+    ["http://127.0.0.1:8470:", "http://127.0.0.1:847o", "http://127.0.0.1:99999", "http://127.0.0.1:0", "http://[::1",
+     "http://", "127.0.0.1:8470", "ftp://127.0.0.1", "http://127.0.0.1/page", "http://127.0.0.1?page", "https://xn--"],
+)  # fmt: skip
+def test_an_address_that_no_server_can_have_is_refused(tmp_path: Path, address: str) -> None:
+    """In one sentence, before anything is asked."""
+    with new_device(tmp_path) as device, pytest.raises(ParameterError, match="server must be an address of the form"):
+        device.join(address)
+
+
 def test_a_device_has_joined_only_when_it_can_take_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While `join` fetches the public table, the page offers no round, whose request would find no address."""
     seen = []

@@ -241,7 +241,7 @@ def serving_line(folder: Path, *options: str) -> str:
 def test_a_server_counts_the_items_of_its_run_and_tells_of_changed_titles(tmp_path: Path) -> None:
     """A later start with two of the run's three items still serves three, and reports a title that differs."""
     (tmp_path / "items.csv").write_text("id,title\n1,A\n2,B\n3,C\n")
-    assert re.search(r"serving 3 items on http://127.0.0.1:\d+: protocol masked, model gp\n", serving_line(tmp_path))
+    assert re.search(r"serving 3 items on http://127.0.0.1:\d+ \(protocol masked, model gp\)\n", serving_line(tmp_path))
     storage = Storage(f"sqlite:///{tmp_path / 'hushrec-server.sqlite'}")
     assert storage.at_once(load_run).offer.protocol == "masked"  # without options
     storage.close()

@@ -129,8 +129,8 @@ def serve(
             address = f"{'https' if tls else 'http'}://{host}:{listening.getsockname()[1]}"
             many = f" with {workers} workers" if workers > 1 else ""
             offer = rounds.offer
-            kind = f"protocol {offer.protocol}, model {offer.model}"
-            say(f"serving {counted(len(rounds.catalogue), 'item')} on {address}{many}: {kind}")
+            kind = f"(protocol {offer.protocol}, model {offer.model})"
+            say(f"serving {counted(len(rounds.catalogue), 'item')} on {address}{many} {kind}")
             for notice in _notices(rounds, settings.rounds.min_devices):
                 say(notice)
             if workers == 1:

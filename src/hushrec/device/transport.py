@@ -37,9 +37,14 @@ def check_address(server: str, *, insecure: bool = False) -> str:
 
     Plain HTTP to another machine is valid only with `insecure`.
     """
-    parts = urlsplit(server)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query:
-        raise ParameterError("server must be an address of the form https://HOST:PORT. Correct the address.")
+    invalid = ParameterError("server must be an address of the form https://HOST:PORT. Correct the address.")
+    try:
+        parts = urlsplit(server)
+        is_complete = bool(httpx.URL(server).host) and parts.port != 0  # both raise an exception for some addresses
+    except (ValueError, httpx.InvalidURL):
+        raise invalid from None
+    if not is_complete or parts.scheme not in ("http", "https") or parts.path.strip("/") or parts.query:
+        raise invalid
     if "@" in parts.netloc:
         raise ParameterError("server must not contain a user name or a password, which devices never send. Remove it.")
     if parts.scheme == "http" and parts.hostname not in LOOPBACK and not insecure:
