@@ -1,9 +1,13 @@
 """The maths of one person's Gaussian process, against NumPy's formulas."""
 
+from threading import Thread
+
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info
 
 from hushrec.models import gp
+from hushrec.models.gaussian_process import in_threads
 from hushrec.models.titles import TitleRows, title_rows
 
 TITLES = ["Star Wars", "Star Trek", "Star Trek II", "Police Academy", "Police Academy 2", "Academy", "Heat"]
@@ -121,3 +125,25 @@ def test_deviations_follow_the_scatter_of_a_persons_own_ratings(rng: np.random.G
         _, alpha = gp.fit_process(items, residuals, table)
         found.append(gp.scatter_of(residuals, alpha, gp.USUAL_SCATTER))
     assert np.sqrt(np.mean(found)) == pytest.approx(factor ** (60 / 65), rel=0.1)
+
+
+def test_matrix_products_have_no_threads_of_their_own_in_our_threads() -> None:
+    """Two calls at once wait for each other; afterwards the libraries have as many threads as before."""
+    seen: list[tuple[int, int, int]] = []
+
+    def threads() -> list[int]:
+        return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+
+    def work(first: int, stop: int) -> None:
+        seen.append((first, stop, max(threads())))
+
+    before = threads()
+    callers = [Thread(target=in_threads, args=(work, 5), kwargs={"per_task": 2}) for _ in range(4)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert sorted(seen) == [(0, 2, 1)] * 4 + [(2, 4, 1)] * 4 + [(4, 5, 1)] * 4
+    assert threads() == before
+    in_threads(work, 2)  # few enough for the caller's own thread
+    assert seen[-1] == (0, 2, max(before))

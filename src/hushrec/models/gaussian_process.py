@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
+from threading import Lock
 from typing import Any, ClassVar, NamedTuple
 
 import numba
@@ -11,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 from numba import njit
+from threadpoolctl import ThreadpoolController
 
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.models import gp
@@ -23,6 +25,8 @@ from hushrec.scale import HIGHEST, LOWEST
 PEOPLE_PER_TASK = 32
 PLAIN_COLUMNS = 3  # item columns that every run has: quality, log-popularity and 1
 LIST_QUALITY, LIST_TASTE = 0.5, 1.5  # the weights q and t of `list_scores`
+_ALONE = Lock()
+_libraries = cache(ThreadpoolController)  # of NumPy and SciPy; finding them takes milliseconds
 
 
 class GaussianProcess(ModelOfColumns):
@@ -190,12 +194,19 @@ def list_scores(predicted: FloatArray, log_counts: FloatArray, offsets: FloatArr
 
 
 def in_threads(work: Callable[..., None], count: int, *arguments: Any, per_task: int = PEOPLE_PER_TASK) -> None:
-    """Call `work(first, stop, *arguments)` in threads, for ranges of `per_task` numbers that cover 0 … `count` − 1."""
+    """Call `work(first, stop, *arguments)` in threads, for ranges of `per_task` numbers that cover 0 … `count` − 1.
+
+    Matrix products in these threads have no further threads, which would only compete with them. That is a setting of
+    the whole process, so that one call waits for another.
+    """
 
     def run(first: int) -> None:
         work(first, min(first + per_task, count), *arguments)
 
-    with ThreadPoolExecutor(numba.get_num_threads()) as threads:
+    if count <= per_task:
+        run(0)
+        return
+    with _ALONE, _libraries().limit(limits=1, user_api="blas"), ThreadPoolExecutor(numba.get_num_threads()) as threads:
         list(threads.map(run, range(0, count, per_task)))
 
 
