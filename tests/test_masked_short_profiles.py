@@ -54,7 +54,8 @@ def test_an_operator_names_the_mean_in_the_terms() -> None:
     assert clips[1] == clips[0] / 2
 
 
-def test_less_than_one_rating_per_person_is_refused() -> None:
-    """A person without ratings learns and teaches nothing."""
-    with pytest.raises(ParameterError, match=r"ratings_per_person must be at least 1, got 0\.5"):
-        hushrec.train("synthetic:users=40,items=30", ratings_per_person=0.5)
+@pytest.mark.parametrize("mean", [0.5, float("inf")])
+def test_an_impossible_number_of_ratings_per_person_is_refused(mean: float) -> None:
+    """A person without ratings learns and teaches nothing; infinity is never a count."""
+    with pytest.raises(ParameterError, match=rf"ratings_per_person must be at least 1 and finite, got {mean}"):
+        hushrec.train("synthetic:users=40,items=30", ratings_per_person=mean)

@@ -103,7 +103,7 @@ class ModelOfColumns:
             columns = replace(columns, rating_levels=levels, levels_are_guessed=False)
         if mean is not None:
             advice = "Give the number of ratings that a person has on average."
-            require(mean >= 1, "ratings_per_person", "at least 1", mean, advice)
+            require(1 <= mean < math.inf, "ratings_per_person", "at least 1 and finite", mean, advice)
             columns = replace(columns, ratings_per_person=mean, ratings_are_counted=False)
         return cls(columns)
 
