@@ -27,7 +27,8 @@ def count_unused(connection: sa.Connection) -> int:
 @pytest.mark.parametrize(
     "address",
     ["http://127.0.0.1:8470:", "http://127.0.0.1:847o", "http://127.0.0.1:99999", "http://127.0.0.1:0", "http://[::1",
-     "http://", "127.0.0.1:8470", "ftp://127.0.0.1", "http://127.0.0.1/page", "http://127.0.0.1?page", "https://xn--"],
+     "http://", "127.0.0.1:8470", "ftp://127.0.0.1", "http://127.0.0.1/page", "http://127.0.0.1?page", "https://xn--",
+     "https://example..org", f"https://{64 * 'a'}.org"],
 )  # fmt: skip
 def test_an_address_that_no_server_can_have_is_refused(tmp_path: Path, address: str) -> None:
     """In one sentence, before anything is asked."""

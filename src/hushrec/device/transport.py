@@ -40,7 +40,7 @@ def check_address(server: str, *, insecure: bool = False) -> str:
     invalid = ParameterError("server must be an address of the form https://HOST:PORT. Correct the address.")
     try:
         parts = urlsplit(server)
-        is_complete = bool(httpx.URL(server).host) and parts.port != 0  # both raise an exception for some addresses
+        is_complete = httpx.URL(server).host.encode("idna") and parts.port != 0  # each step raises for some addresses
     except (ValueError, httpx.InvalidURL):
         raise invalid from None
     if not is_complete or parts.scheme not in ("http", "https") or parts.path.strip("/") or parts.query:
