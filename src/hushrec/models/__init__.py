@@ -117,7 +117,7 @@ _OWN = (
             Option(
                 "ratings_per_person",
                 float,
-                "Number of ratings that a person has on average; matters if few.",
+                "Number of ratings that a person has on average; changes the plan if below 65.",
                 default_text="counted in the ratings; on the network many",
             ),
         ),
