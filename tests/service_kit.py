@@ -216,6 +216,15 @@ def make_body(
     return wire.encode(Envelope(**place, message=report))
 
 
+def begin_reports(live: Live, header: str, count: int) -> list[socket.socket]:
+    """Send the heads of so many reports with this Authorization, and no body."""
+    head = f"POST /v1/reports HTTP/1.1\r\nHost: x\r\nAuthorization: {header}\r\nContent-Length: 99\r\n\r\n"
+    sockets = [socket.create_connection(("127.0.0.1", int(live.url.rpartition(":")[2]))) for _ in range(count)]
+    for connection in sockets:
+        connection.sendall(head.encode())
+    return sockets
+
+
 def wait_for(condition: Callable[[], bool], *, seconds: float = PATIENCE) -> None:
     """Return when the condition holds."""
     until = time.monotonic() + seconds

@@ -17,8 +17,8 @@ from service_kit import (
     OPEN_SOCKETS,
     PATIENCE,
     ROUND_WAIT,
-    Live,
     RawDevice,
+    begin_reports,
     get,
     live_server,
     make_body,
@@ -384,31 +384,19 @@ def test_the_report_of_an_unknown_device_is_refused_before_its_body_is_read(tmp_
         connection.close()
 
 
-def begin_reports(live: Live, header: str, count: int) -> list[socket.socket]:
-    """Send the heads of so many reports with this Authorization, and no body."""
-    head = f"POST /v1/reports HTTP/1.1\r\nHost: x\r\nAuthorization: {header}\r\nContent-Length: 99\r\n\r\n"
-    sockets = [socket.create_connection(("127.0.0.1", int(live.url.rpartition(":")[2]))) for _ in range(count)]
-    for connection in sockets:
-        connection.sendall(head.encode())
-    return sockets
-
-
 def test_reports_that_would_fill_the_memory_are_sent_away(tmp_path: Path) -> None:
     """The stated lengths of all bodies being received are added up; a single one is always accepted."""
     settings = small_settings(limits={"waiting_megabytes": 0.0001, "body_seconds": PATIENCE})
     with live_server(tmp_path, settings) as live, RawDevice(live) as slow, RawDevice(live) as other:
         wait_for(lambda: live.rounds.is_open)
         header = slow.sign(Request("POST", "/v1/reports", make_body()))
-        head = f"POST /v1/reports HTTP/1.1\r\nHost: x\r\nAuthorization: {header}\r\nContent-Length: 99\r\n\r\n"
         with ExitStack() as opened:
             begun: list[socket.socket] = []
 
             def is_refused() -> bool:
                 """Begin a slow report, again if the server refused it because of another; then try a second one."""
                 if not begun or select.select(begun[-1:], [], [], 0)[0]:
-                    address = ("127.0.0.1", int(live.url.rpartition(":")[2]))
-                    begun.append(opened.enter_context(socket.create_connection(address)))
-                    begun[-1].sendall(head.encode())
+                    begun.append(opened.enter_context(begin_reports(live, header, 1)[0]))
                 return other.report(b"xx").status_code == 503
 
             wait_for(is_refused)

@@ -2,7 +2,6 @@
 
 import logging
 import shutil
-import socket
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from service_kit import (
     ROUND_WAIT,
     Live,
     RawDevice,
+    begin_reports,
     get,
     live_server,
     make_body,
@@ -261,11 +261,7 @@ def test_more_reports_at_once_than_the_server_wants_are_sent_away(tmp_path: Path
     settings = small_settings(limits={"waiting_reports": 3, "body_seconds": PATIENCE})
     with live_server(tmp_path, settings) as live, RawDevice(live) as one, RawDevice(live):
         open_round(live)
-        header = one.sign(Request("POST", "/v1/reports", make_body()))
-        head = f"POST /v1/reports HTTP/1.1\r\nHost: x\r\nAuthorization: {header}\r\nContent-Length: 99\r\n\r\n"
-        slow = [socket.create_connection(("127.0.0.1", int(live.url.rpartition(":")[2]))) for _ in range(3)]
-        for connection in slow:
-            connection.sendall(head.encode())
+        slow = begin_reports(live, one.sign(Request("POST", "/v1/reports", make_body())), 3)
         wait_for(lambda: one.report(b"").status_code == 503)
         for connection in slow:
             connection.close()
