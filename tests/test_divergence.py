@@ -85,6 +85,7 @@ def test_what_a_party_refuses_is_kept_as_the_cause(engine):
 @pytest.mark.parametrize("engine", ["cpu", "reference", "gpu"])
 def test_a_start_that_no_device_answers_is_refused_as_such(engine):
     """One factor of `bpr` starts uniform on (0, 0.3): one in thirty is below 0.01. Nothing has diverged."""
+    needs(engine)
     found = run("train", DATA, "--engine", engine, "--model", "bpr", "--factors", 1, "--rounds", 2)
     assert found.code == 1
     assert found.err.splitlines()[-1].startswith("hushrec: factors must be more than 1")
